@@ -1,1 +1,18 @@
-//! piw-protocol
+//! The client protocol `pi-workflows.client.v1`, the private protocol between the server and its children, and the JSON
+//! rules that both share.
+//!
+//! This crate knows bytes and types, never SQL, processes or terminals. Without the `client` feature it performs no I/O.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`definition`] | the definition snapshot: a workflow graph as data |
+//! | [`run`] | statuses, outcomes, steps, sources, updates: the vocabulary of a run |
+//! | [`ops`] | payloads and receipts of client operations |
+//! | [`view`] | run list, run view, pages and content chunks |
+//! | [`child`] | messages between the server and resolver or runner children |
+
+pub mod child;
+pub mod definition;
+pub mod ops;
+pub mod run;
+pub mod view;
