@@ -1,1 +1,3 @@
 //! piw-server
+
+pub mod publish;
