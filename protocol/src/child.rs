@@ -364,6 +364,10 @@ pub struct NodeStart {
     /// Mounts entered by this start, outermost first, each with its mapped input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enters: Vec<ScopeEnter>,
+    /// Mounts left before this start, innermost first. Only in `node.started` right after an answered checkpoint that is an
+    /// exit of its workflow; inside `node.finished` the leaves stand beside the outcome.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaves: Vec<ScopeLeave>,
 }
 
 /// A mounted workflow is entered.
@@ -454,6 +458,10 @@ pub struct RunFinish {
     /// Error of another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// Mounts left before this end, innermost first. Only in `run.finished` right after an answered checkpoint that is an
+    /// exit of its workflow; inside `node.finished` the leaves stand beside the outcome.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaves: Vec<ScopeLeave>,
 }
 
 /// Reply to one [`ChildMessage`].

@@ -38,6 +38,9 @@ pub struct DefinitionSnapshot {
     /// The root workflow's named exits, by exit name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exits: BTreeMap<String, ExitSnapshot>,
+    /// Whether the root workflow declares live settings.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settings: bool,
 }
 
 /// What a node is. The closed list of node kinds an author can write.
@@ -183,6 +186,9 @@ pub struct IncludeSnapshot {
     /// Exits of the mounted workflow by exit name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exits: BTreeMap<String, ExitSnapshot>,
+    /// Whether the mounted workflow declares live settings.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settings: bool,
 }
 
 /// A named successful end of a workflow.

@@ -230,5 +230,53 @@ pub struct StoredUpdate {
     pub at: String,
     /// For `progress` updates: the server's estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<Value>,
+    pub estimate: Option<ProgressEstimate>,
+}
+
+/// When a `progress` update is expected to end, or why nobody can say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum ProgressEstimate {
+    /// An estimate exists.
+    Available {
+        /// Expected end, RFC 3339 UTC with milliseconds.
+        finish_at: String,
+        /// End at the fast quartile of the measured rates; absent for a reported estimate.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        earliest_at: Option<String>,
+        /// End at the slow quartile; absent for a reported estimate and when the slow quartile stands still.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        latest_at: Option<String>,
+        /// Where the estimate comes from.
+        source: EstimateSource,
+        /// How far it can be trusted.
+        confidence: EstimateConfidence,
+        /// Measured intervals behind it (0 for a reported estimate).
+        intervals: u32,
+    },
+    /// No estimate: "ETA unavailable" and why.
+    Unavailable {
+        /// One sentence.
+        reason: String,
+    },
+}
+
+/// Where an estimate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EstimateSource {
+    /// The publisher reported it.
+    Reported,
+    /// Measured from the published counts.
+    Measured,
+}
+
+/// How far an estimate can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub enum EstimateConfidence {
+    Low,
+    Medium,
+    High,
 }
