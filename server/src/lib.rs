@@ -1,3 +1,28 @@
-//! piw-server
+//! The workflow server: the only process that opens the live database.
+//!
+//! It does bounded protocol work, short transactions, projections, scheduling and supervision. It never loads or evaluates user
+//! code: definitions are resolved and nodes executed in children.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`paths`] | the state directory, the socket path and their rules |
+//! | [`options`] | settings of a server |
+//! | [`lock`] | one live server in a state directory |
+//! | [`start`] | starting a detached server from a client |
+//! | [`publish`] | subscriptions, push on commit |
+//! | [`log`] | the bounded log |
 
+pub mod error;
+pub mod lock;
+pub mod log;
+pub mod options;
+pub mod paths;
 pub mod publish;
+pub mod start;
+
+mod lifecycle;
+
+pub use error::ServerError;
+pub use lifecycle::run;
+pub use options::ServerOptions;
+pub use start::{StartError, StartOptions, Started, ensure_started};
