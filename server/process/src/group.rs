@@ -1,0 +1,184 @@
+//! Signals to process groups, and the one loop that ends them: SIGTERM, a grace period, SIGKILL.
+
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tokio::time::Instant;
+
+use crate::identity::ProcessIdentity;
+use crate::tree::{self, ProcessInfo};
+
+/// How long a killed process may take to disappear before [`end`] gives up on it (uninterruptible sleep in the kernel).
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// First and longest pause between two looks at the process table.
+const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// How a group ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing of it was left when it was looked at.
+    AlreadyGone,
+    /// It left after SIGTERM.
+    Terminated,
+    /// It had to be killed.
+    Killed,
+    /// It was killed but is still in the process table; it executes nothing more in user space.
+    Stuck,
+}
+
+/// Living members of the group that `leader` leads or led. Empty when the group is gone, also when the leader's pid
+/// belongs to another process now: a pid stays taken while its group has members, so the old group has none then.
+///
+/// # Errors
+/// When the process table cannot be read.
+pub fn living_members(leader: &ProcessIdentity) -> io::Result<Vec<ProcessInfo>> {
+    if !leader.is_of_this_boot() {
+        return Ok(Vec::new());
+    }
+    let members = tree::group_members(leader.pid)?;
+    let reused = ProcessIdentity::of(leader.pid)?.is_some_and(|now| now.start != leader.start);
+    Ok(if reused {
+        Vec::new()
+    } else {
+        members.into_iter().filter(|info| !info.zombie).collect()
+    })
+}
+
+/// Sends a signal to the group of `leader`. `Ok(false)` when the group is gone.
+///
+/// # Errors
+/// When the process table cannot be read or the signal is refused.
+pub fn signal(leader: &ProcessIdentity, signal: Signal) -> io::Result<bool> {
+    if living_members(leader)?.is_empty() {
+        return Ok(false);
+    }
+    match killpg(raw(leader.pid)?, signal) {
+        Ok(()) => Ok(true),
+        Err(Errno::ESRCH) => Ok(false),
+        // macOS answers EPERM when only zombies are left.
+        Err(Errno::EPERM) if living_members(leader)?.is_empty() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends a signal to one process if it is still that process. `Ok(false)` when it is gone.
+///
+/// # Errors
+/// When the process table cannot be read or the signal is refused.
+pub fn signal_process(process: &ProcessIdentity, signal: Signal) -> io::Result<bool> {
+    if process.liveness()? != crate::Liveness::Running {
+        return Ok(false);
+    }
+    match kill(raw(process.pid)?, signal) {
+        Ok(()) => Ok(true),
+        Err(Errno::ESRCH) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends the group of `leader`: SIGTERM, up to `grace` for it to leave, then SIGKILL until nothing is left.
+///
+/// # Errors
+/// When the process table cannot be read or a signal is refused.
+pub async fn end(leader: &ProcessIdentity, grace: Duration) -> io::Result<Ended> {
+    if !signal(leader, Signal::SIGTERM)? {
+        return Ok(Ended::AlreadyGone);
+    }
+    // A stopped process acts on SIGTERM only when it runs again.
+    signal(leader, Signal::SIGCONT)?;
+    if gone_by(leader, Instant::now() + grace, None).await? {
+        return Ok(Ended::Terminated);
+    }
+    kill_now(leader).await
+}
+
+/// Kills the group of `leader` at once and waits until nothing is left.
+///
+/// # Errors
+/// When the process table cannot be read or the signal is refused.
+pub async fn kill_now(leader: &ProcessIdentity) -> io::Result<Ended> {
+    let gone = gone_by(leader, Instant::now() + KILL_WAIT, Some(Signal::SIGKILL)).await?;
+    Ok(if gone { Ended::Killed } else { Ended::Stuck })
+}
+
+/// Ends every descendant of `root` (not `root` itself), whatever group or session it moved to, and collects the orphans
+/// among them when `root` is the calling process. `keep` names descendants whose subtrees are left alone.
+///
+/// # Errors
+/// When the process table cannot be read.
+pub async fn end_descendants(root: u32, grace: Duration, keep: &[u32]) -> io::Result<usize> {
+    let mut ended = 0;
+    let mut pause = POLL.0;
+    let start = Instant::now();
+    let mut told = std::collections::HashSet::new();
+    loop {
+        let spared: std::collections::HashSet<u32> = spared(keep)?;
+        let living: Vec<ProcessInfo> = tree::descendants(root)?
+            .into_iter()
+            .filter(|info| !spared.contains(&info.pid) && !info.zombie)
+            .collect();
+        if living.is_empty() || start.elapsed() > grace + KILL_WAIT {
+            break;
+        }
+        let overdue = start.elapsed() >= grace;
+        for info in &living {
+            let first = told.insert((info.pid, info.start.clone()));
+            ended += usize::from(first);
+            if overdue {
+                signal_process(&info.identity(), Signal::SIGKILL)?;
+            } else if first {
+                signal_process(&info.identity(), Signal::SIGTERM)?;
+                signal_process(&info.identity(), Signal::SIGCONT)?;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL.1);
+    }
+    if root == std::process::id() {
+        tree::collect_orphans(&keep.iter().copied().collect())?;
+    }
+    Ok(ended)
+}
+
+/// The kept processes and everything below them.
+fn spared(keep: &[u32]) -> io::Result<std::collections::HashSet<u32>> {
+    let mut spared: std::collections::HashSet<u32> = keep.iter().copied().collect();
+    for pid in keep {
+        spared.extend(tree::descendants(*pid)?.into_iter().map(|info| info.pid));
+    }
+    Ok(spared)
+}
+
+/// Waits until the group is gone, repeating `nudge` at every look (new members can appear between two looks).
+async fn gone_by(leader: &ProcessIdentity, deadline: Instant, nudge: Option<Signal>) -> io::Result<bool> {
+    let mut pause = POLL.0;
+    loop {
+        let left = match nudge {
+            Some(with) => signal(leader, with)?,
+            None => !living_members(leader)?.is_empty(),
+        };
+        if !left {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        tokio::time::sleep(pause.min(deadline - Instant::now())).await;
+        pause = (pause * 2).min(POLL.1);
+    }
+}
+
+fn raw(pid: u32) -> io::Result<Pid> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    // 0 and 1 would address the own group and every process.
+    if pid <= 1 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("refusing to signal pid {pid}"),
+        ));
+    }
+    Ok(Pid::from_raw(pid))
+}

@@ -1,0 +1,28 @@
+//! Processes as the operating system knows them: start identities, groups, descendants, and commands that are held until
+//! they are registered.
+//!
+//! The server and the runner both end processes that they did not start themselves, so both need the same exact notion of
+//! "that process and no other". This crate knows nothing of runs, nodes or messages.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`identity`] | pid plus start time: a process, not a reused number |
+//! | [`tree`] | the process table, descendants, the subreaper |
+//! | [`group`] | signals to groups; SIGTERM, a grace period, SIGKILL |
+//! | [`hold`] | a command in its own group that waits on a pipe before it executes |
+//! | [`role`] | preparing a child that speaks on file descriptor 3 |
+
+pub mod group;
+pub mod hold;
+pub mod identity;
+pub mod role;
+pub mod tree;
+
+#[cfg(target_os = "linux")]
+#[path = "sys_linux.rs"]
+mod sys;
+#[cfg(target_os = "macos")]
+#[path = "sys_macos.rs"]
+mod sys;
+
+pub use identity::{Liveness, ProcessIdentity};
