@@ -5,14 +5,20 @@
 //!
 //! | module | owns |
 //! | --- | --- |
+//! | [`canonical`] | canonical JSON: writer, strict reader, digests |
+//! | [`frame`] | cutting a byte stream into frames |
+//! | [`envelope`] | hello, request, response, event |
 //! | [`definition`] | the definition snapshot: a workflow graph as data |
 //! | [`run`] | statuses, outcomes, steps, sources, updates: the vocabulary of a run |
 //! | [`ops`] | payloads and receipts of client operations |
 //! | [`view`] | run list, run view, pages and content chunks |
 //! | [`child`] | messages between the server and resolver or runner children |
 
+pub mod canonical;
 pub mod child;
 pub mod definition;
+pub mod envelope;
+pub mod frame;
 pub mod ops;
 pub mod run;
 pub mod view;
