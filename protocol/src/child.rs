@@ -87,6 +87,10 @@ pub struct ResolveRequest {
     /// Run input to normalise; absent to resolve the definition only. Read as a file of canonical JSON when it is large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ResolveInput>,
+    /// Absolute private directory for a large answer or a large normalised input; the server removes the files. Without it,
+    /// such an answer is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch_dir: Option<String>,
 }
 
 /// Input of a resolver, which has no content channel.
@@ -107,6 +111,9 @@ pub enum ResolveResponse {
     Resolved(Box<ResolvedDefinition>),
     /// It did not; the source or the input is at fault.
     Refused(ErrorInfo),
+    /// The answer is larger than a frame: absolute path of a file in the request's `scratch_dir` that holds the canonical
+    /// JSON of a `resolved` answer.
+    File(String),
 }
 
 /// What a resolver found.
@@ -122,7 +129,7 @@ pub struct ResolvedDefinition {
     /// Title for this input, when the workflow declares one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Normalised input, when one was given; a file next to the request's when it is large.
+    /// Normalised input, when one was given; a file in the request's `scratch_dir` when it is large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ResolveInput>,
     /// Things this build cannot execute yet, each a sentence that names the node: a start must refuse when not empty.
@@ -505,6 +512,8 @@ pub enum ReplyOutcome {
 pub enum ReplyPayload {
     /// To `runner.ready`.
     Command(Box<Command>),
+    /// To `runner.ready`, when the command is larger than a frame: content that holds the canonical JSON of the [`Command`].
+    CommandContent(ContentRef),
     /// To `effect.reserve`.
     Effect(EffectReservation),
     /// To `content.get`.
