@@ -1,0 +1,139 @@
+//! Claims: a time-limited right to change one resource, fenced by a generation and a secret token.
+
+use rusqlite::{Connection, OptionalExtension, named_params};
+
+use crate::error::{ClaimLost, StateError};
+use crate::hash::sha256;
+use crate::writer::Tx;
+
+/// How long a claim holds without renewal (decision 2), by the clock that stops in suspend.
+pub const LEASE_MS: i64 = 30_000;
+
+/// The secret of a claim. It is never logged and only its hash is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    secret: [u8; 32],
+    hash: [u8; 32],
+}
+
+impl Token {
+    pub(crate) fn random() -> Result<Self, StateError> {
+        let mut secret = [0u8; 32];
+        getrandom::fill(&mut secret)
+            .map_err(|error| StateError::Io(format!("no randomness for a claim token: {error}")))?;
+        Ok(Self {
+            hash: sha256(&secret),
+            secret,
+        })
+    }
+
+    pub(crate) fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+
+    /// A token that differs from this one: for tests of the fence.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn altered(&self) -> Self {
+        let mut secret = self.secret;
+        secret[0] ^= 1;
+        Self {
+            hash: sha256(&secret),
+            secret,
+        }
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Token(…)")
+    }
+}
+
+/// Who takes a claim.
+pub(crate) struct Owner<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) server_id: &'a str,
+    pub(crate) epoch: Option<u64>,
+}
+
+/// A claim as its holder knows it.
+pub(crate) struct Held<'a> {
+    pub(crate) resource: i64,
+    pub(crate) generation: u64,
+    pub(crate) owner_id: &'a str,
+    pub(crate) token: &'a Token,
+}
+
+/// Takes the claim on a resource with the next generation, whoever held it. The caller has proved that it may.
+pub(crate) fn seize(tx: &Tx<'_>, resource: i64, owner: &Owner<'_>, token: &Token) -> Result<u64, StateError> {
+    let mut statement = tx.db.prepare_cached(
+        "INSERT INTO leases (resource, generation, owner_type, owner_id, server_epoch, token_hash, acquired_at, heartbeat_at,
+           boot_id, expires_clock_ms, expires_at)
+         VALUES (:resource, 1, :kind, :owner, :epoch, :hash, :now, :now, :boot, :expires, :wall)
+         ON CONFLICT (resource) DO UPDATE SET generation = generation + 1, owner_type = :kind, owner_id = :owner,
+           server_epoch = :epoch, token_hash = :hash, acquired_at = :now, heartbeat_at = :now, boot_id = :boot,
+           expires_clock_ms = :expires, expires_at = :wall
+         RETURNING generation",
+    )?;
+    let generation = statement.query_row(
+        named_params! {
+            ":resource": resource, ":kind": owner.kind, ":owner": owner.server_id, ":epoch": owner.epoch,
+            ":hash": token.hash(), ":now": tx.now, ":boot": tx.boot, ":expires": tx.steady + LEASE_MS,
+            ":wall": tx.now + LEASE_MS,
+        },
+        |row| row.get(0),
+    )?;
+    Ok(generation)
+}
+
+/// Renews exactly this claim, or says why it is lost. An expired claim cannot renew itself.
+pub(crate) fn renew(
+    db: &Connection,
+    held: &Held<'_>,
+    now: i64,
+    steady: i64,
+    boot: &str,
+) -> Result<Result<(), ClaimLost>, StateError> {
+    let mut statement = db.prepare_cached(
+        "UPDATE leases SET heartbeat_at = :now, expires_clock_ms = :expires, expires_at = :wall
+          WHERE resource = :resource AND generation = :generation AND owner_id = :owner AND token_hash = :hash
+            AND boot_id = :boot AND expires_clock_ms > :steady",
+    )?;
+    let renewed = statement.execute(named_params! {
+        ":now": now, ":expires": steady + LEASE_MS, ":wall": now + LEASE_MS, ":resource": held.resource,
+        ":generation": held.generation, ":owner": held.owner_id, ":hash": held.token.hash(), ":boot": boot,
+        ":steady": steady,
+    })?;
+    if renewed == 1 {
+        return Ok(Ok(()));
+    }
+    why_lost(db, held).map(Err)
+}
+
+/// The first reason in the order of the checks.
+fn why_lost(db: &Connection, held: &Held<'_>) -> Result<ClaimLost, StateError> {
+    type Row = (u64, Option<String>, Option<Vec<u8>>);
+    let mut statement = db.prepare_cached("SELECT generation, owner_id, token_hash FROM leases WHERE resource = ?1")?;
+    let row: Option<Row> = statement
+        .query_row([held.resource], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    Ok(match row {
+        None => ClaimLost::MissingAuthority,
+        Some((generation, _, _)) if generation != held.generation => ClaimLost::GenerationChanged,
+        Some((_, None, _) | (_, _, None)) => ClaimLost::MissingAuthority,
+        Some((_, Some(owner), _)) if owner != held.owner_id => ClaimLost::OwnerChanged,
+        Some((_, _, Some(hash))) if hash != held.token.hash() => ClaimLost::TokenChanged,
+        Some(_) => ClaimLost::Expired,
+    })
+}
+
+/// Releases the claim; the generation stays.
+pub(crate) fn clear(db: &Connection, resource: i64) -> Result<(), StateError> {
+    let mut statement = db.prepare_cached(
+        "UPDATE leases SET owner_type = NULL, owner_id = NULL, server_epoch = NULL, token_hash = NULL, acquired_at = NULL,
+           heartbeat_at = NULL, boot_id = NULL, expires_clock_ms = NULL, expires_at = NULL WHERE resource = ?1",
+    )?;
+    statement.execute([resource])?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The handle of an open database.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::changes::{ChangeFeed, Feeds};
+use crate::clock::{Clock, SystemClock};
+use crate::error::StateError;
+use crate::open::{OpenError, open_writer};
+use crate::readers::Readers;
+use crate::writer::{Authority, Tx, Writer};
+
+/// How to open a database.
+#[derive(Clone)]
+pub struct StateOptions {
+    /// State directory; made with mode 0700 when missing.
+    pub dir: PathBuf,
+    /// Clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Read-only connections, at least one.
+    pub readers: usize,
+    /// Longest wait for another program's lock; default 5 s.
+    pub busy_timeout: Option<Duration>,
+}
+
+impl StateOptions {
+    /// The system's clocks and two readers.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            clock: Arc::new(SystemClock::new()),
+            readers: 2,
+            busy_timeout: None,
+        }
+    }
+}
+
+/// An open state database. Clones share one writer thread and one read pool, which end with the last clone.
+#[derive(Clone)]
+pub struct State {
+    writer: Writer,
+    readers: Readers,
+    feeds: Feeds,
+    clock: Arc<dyn Clock>,
+    dir: Arc<Path>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "State({})", self.dir.display())
+    }
+}
+
+impl State {
+    /// Checks the file, creates it when there is none, and starts the writer and the read pool.
+    ///
+    /// # Errors
+    /// [`OpenError`] names what is wrong with the file or its place; nothing was changed then.
+    pub fn open(options: StateOptions) -> Result<Self, OpenError> {
+        let db = open_writer(&options.dir, options.clock.wall_ms(), options.busy_timeout)?;
+        let feeds = Feeds::default();
+        let readers = Readers::open(&options.dir, options.readers)?;
+        let writer = Writer::start(db, Arc::clone(&options.clock), feeds.clone())?;
+        Ok(Self {
+            writer,
+            readers,
+            feeds,
+            clock: options.clock,
+            dir: options.dir.into(),
+        })
+    }
+
+    /// Runs `read` in one read transaction on the read pool: everything it reads is of one instant.
+    ///
+    /// # Errors
+    /// What `read` returns, or a failure of the database.
+    pub async fn read<T, F>(&self, read: F) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StateError> + Send + 'static,
+    {
+        self.readers.read(read).await
+    }
+
+    /// Subscribes to what commits change.
+    #[must_use]
+    pub fn changes(&self) -> ChangeFeed {
+        self.feeds.subscribe()
+    }
+
+    /// The clocks that this database uses.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// The state directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Finishes what is queued, ends the threads and closes the file. Blocks until that is done; every later call of any clone
+    /// fails with [`StateError::Closed`].
+    pub fn close(&self) {
+        self.readers.close();
+        self.writer.close();
+    }
+
+    pub(crate) async fn write<T, F>(&self, name: &'static str, authority: Authority, work: F) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Tx<'_>) -> Result<T, StateError> + Send + 'static,
+    {
+        self.writer.run(name, authority, work).await
+    }
+}

@@ -1,0 +1,325 @@
+//! The one thread that writes, and its group commit.
+//!
+//! Callers send jobs. The thread takes what is queued, runs each job in its own savepoint, commits once for the group, and
+//! answers after the commit: durability costs one sync per group. A job that fails rolls back alone. A commit that fails fails
+//! every job of its group and drops everything remembered in memory, which is rebuilt from the database.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::cache::RunCache;
+use crate::changes::{Changes, Feeds};
+use crate::clock::Clock;
+use crate::error::StateError;
+use crate::open::OpenError;
+use crate::server::OwnEpoch;
+
+/// Jobs that may wait; a caller beyond that waits in turn.
+const QUEUE: usize = 4096;
+/// Most jobs of one commit, so that no reply waits long behind others.
+const GROUP: usize = 256;
+/// How long a full queue is polled for.
+const FULL_RETRY: Duration = Duration::from_millis(1);
+
+/// Whether a job may run without this process owning the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Authority {
+    /// The job is fenced by the server's epoch.
+    Server,
+    /// The job takes, ends or inspects the epoch itself.
+    None,
+}
+
+type Reply = Box<dyn FnOnce(Result<(), StateError>) + Send>;
+
+enum Message {
+    Job(Job),
+    Close,
+}
+
+struct Job {
+    name: &'static str,
+    authority: Authority,
+    run: Box<dyn FnOnce(&mut Tx<'_>) -> (bool, Reply) + Send>,
+    refuse: Box<dyn FnOnce(StateError) + Send>,
+}
+
+/// What a job works with: the open transaction, one reading of the clocks, and what the writer remembers.
+pub(crate) struct Tx<'a> {
+    /// The connection inside the group's transaction.
+    pub(crate) db: &'a Connection,
+    /// Wall clock of this job.
+    pub(crate) now: i64,
+    /// Clock that stops in suspend.
+    pub(crate) steady: i64,
+    /// This boot.
+    pub(crate) boot: &'a str,
+    /// The owned epoch, once taken.
+    pub(crate) own: &'a mut Option<OwnEpoch>,
+    /// Definitions and progress of runs.
+    pub(crate) cache: &'a mut RunCache,
+    /// What this job changed.
+    pub(crate) changes: Changes,
+}
+
+/// Handle of the writer thread. The thread ends when the last handle is dropped, or by [`Writer::close`].
+#[derive(Clone)]
+pub(crate) struct Writer {
+    jobs: SyncSender<Message>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl Writer {
+    pub(crate) fn start(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds) -> Result<Self, OpenError> {
+        let (jobs, queue) = sync_channel(QUEUE);
+        let thread = thread::Builder::new()
+            .name("state-write".to_owned())
+            .spawn(move || Thread::new(db, clock, feeds).serve(&queue))
+            .map_err(|error| OpenError::Other {
+                path: std::path::PathBuf::new(),
+                detail: format!("cannot start the writer thread: {error}"),
+            })?;
+        Ok(Self {
+            jobs,
+            thread: Arc::new(Mutex::new(Some(thread))),
+        })
+    }
+
+    /// Finishes what is queued, ends the thread and waits for it.
+    pub(crate) fn close(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A failed send means that the thread has ended already.
+        let _ = self.jobs.send(Message::Close);
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the writer thread panicked");
+        }
+    }
+
+    /// Runs `work` in a transaction and resolves after its commit.
+    pub(crate) async fn run<T, F>(&self, name: &'static str, authority: Authority, work: F) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Tx<'_>) -> Result<T, StateError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel::<Result<T, StateError>>();
+        // Either `run` or `refuse` is called, each at most once; they share the one sender.
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let for_refusal = Arc::clone(&reply);
+        let send = move |reply: &Mutex<Option<oneshot::Sender<_>>>, result| {
+            let sender = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(sender) = sender {
+                // The receiver may be gone when the caller was cancelled; the commit stands.
+                let _ = sender.send(result);
+            }
+        };
+        let mut message = Message::Job(Job {
+            name,
+            authority,
+            run: Box::new(move |tx| {
+                let result = work(tx);
+                let ok = result.is_ok();
+                let answer: Reply = Box::new(move |committed| send(&reply, committed.and(result)));
+                (ok, answer)
+            }),
+            refuse: Box::new(move |error| send(&for_refusal, Err(error))),
+        });
+        loop {
+            match self.jobs.try_send(message) {
+                Ok(()) => break,
+                Err(TrySendError::Disconnected(_)) => return Err(StateError::Closed),
+                Err(TrySendError::Full(back)) => {
+                    message = back;
+                    tokio::time::sleep(FULL_RETRY).await;
+                }
+            }
+        }
+        answer.await.map_err(|_| StateError::Closed)?
+    }
+}
+
+struct Thread {
+    db: Connection,
+    clock: Arc<dyn Clock>,
+    feeds: Feeds,
+    boot: String,
+    own: Option<OwnEpoch>,
+    cache: RunCache,
+}
+
+impl Thread {
+    fn new(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds) -> Self {
+        let boot = clock.boot_id();
+        Self {
+            db,
+            clock,
+            feeds,
+            boot,
+            own: None,
+            cache: RunCache::default(),
+        }
+    }
+
+    fn serve(mut self, queue: &Receiver<Message>) {
+        while let Ok(Message::Job(first)) = queue.recv() {
+            if self.group(first, queue).is_break() {
+                break;
+            }
+        }
+        self.cache.clear();
+        if let Err((_, error)) = self.db.close() {
+            tracing::error!(%error, "the state database does not close");
+        }
+    }
+
+    /// Runs one group: the given job and what is queued behind it. Breaks when the thread is asked to end.
+    fn group(&mut self, first: Job, queue: &Receiver<Message>) -> ControlFlow<()> {
+        self.boot = self.clock.boot_id();
+        if let Err(error) = self.db.execute_batch("BEGIN IMMEDIATE") {
+            (first.refuse)(error.into());
+            return ControlFlow::Continue(());
+        }
+        let mut replies: Vec<(bool, Reply)> = Vec::new();
+        let mut changes = Changes::default();
+        let mut written = 0usize;
+        let mut fenced: Option<Result<(), StateError>> = None;
+        let mut next = Some(first);
+        let mut flow = ControlFlow::Continue(());
+        while let Some(job) = next.take() {
+            let allowed = match job.authority {
+                Authority::None => Ok(()),
+                Authority::Server => fenced.get_or_insert_with(|| self.check_epoch()).clone(),
+            };
+            match allowed {
+                Err(error) => (job.refuse)(error),
+                Ok(()) => {
+                    if job.authority == Authority::None {
+                        fenced = None;
+                    }
+                    match self.one(job, written, &mut changes) {
+                        Some((true, reply)) => {
+                            written += 1;
+                            replies.push((true, reply));
+                        }
+                        Some((false, reply)) => replies.push((false, reply)),
+                        None => {}
+                    }
+                }
+            }
+            if replies.len() < GROUP {
+                match queue.try_recv() {
+                    Ok(Message::Job(job)) => next = Some(job),
+                    Ok(Message::Close) => flow = ControlFlow::Break(()),
+                    Err(_) => {}
+                }
+            }
+        }
+        self.finish(replies, &changes);
+        flow
+    }
+
+    /// Runs one job. `None`: it panicked, and its caller learns that by the dropped reply.
+    fn one(&mut self, job: Job, written: usize, changes: &mut Changes) -> Option<(bool, Reply)> {
+        // The first job needs no savepoint of its own: when it fails, nothing else is in the transaction yet.
+        let savepoint = written > 0;
+        if savepoint && let Err(error) = self.db.execute_batch("SAVEPOINT job") {
+            (job.refuse)(error.into());
+            return None;
+        }
+        let (now, steady) = (self.clock.wall_ms(), self.clock.steady_ms());
+        let mut tx = Tx {
+            db: &self.db,
+            now,
+            steady,
+            boot: &self.boot,
+            own: &mut self.own,
+            cache: &mut self.cache,
+            changes: Changes::default(),
+        };
+        let run = job.run;
+        let result = catch_unwind(AssertUnwindSafe(|| run(&mut tx)));
+        let done = std::mem::take(&mut tx.changes);
+        let ok = matches!(result, Ok((true, _)));
+        if ok {
+            changes.merge_from(&done);
+        } else {
+            self.cache.forget(&done);
+        }
+        let end = match (savepoint, ok) {
+            (true, true) => "RELEASE job",
+            (true, false) => "ROLLBACK TO job; RELEASE job",
+            (false, true) => "",
+            (false, false) => "ROLLBACK; BEGIN IMMEDIATE",
+        };
+        if let Err(error) = self.db.execute_batch(end) {
+            // The connection is in an unknown state: the group's commit fails and says so to everybody.
+            tracing::error!(job = job.name, %error, "cannot end a job's savepoint");
+            self.cache.clear();
+        }
+        if let Err(panic) = &result {
+            let text = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            tracing::error!(
+                job = job.name,
+                panic = text.unwrap_or("?"),
+                "a state command panicked and was rolled back"
+            );
+            self.cache.clear();
+        }
+        result.ok()
+    }
+
+    fn finish(&mut self, replies: Vec<(bool, Reply)>, changes: &Changes) {
+        let wrote = replies.iter().any(|(ok, _)| *ok);
+        let committed = if wrote {
+            self.commit()
+        } else {
+            self.db.execute_batch("ROLLBACK").map_err(StateError::from)
+        };
+        match committed {
+            Ok(()) => {
+                self.feeds.publish(changes);
+                for (_, reply) in replies {
+                    reply(Ok(()));
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "a commit failed; nothing of it was written");
+                if !self.db.is_autocommit()
+                    && let Err(error) = self.db.execute_batch("ROLLBACK")
+                {
+                    tracing::error!(%error, "rollback failed");
+                }
+                self.cache.clear();
+                self.own = self.own.take().filter(OwnEpoch::is_committed);
+                for (ok, reply) in replies {
+                    reply(if ok { Err(error.clone()) } else { Ok(()) });
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), StateError> {
+        crate::failpoint::hit("state::before_commit");
+        self.db.execute_batch("COMMIT")?;
+        crate::failpoint::hit("state::after_commit");
+        if let Some(own) = &mut self.own {
+            own.mark_committed();
+        }
+        Ok(())
+    }
+
+    /// The database must still name this server, by a claim that has not expired.
+    fn check_epoch(&mut self) -> Result<(), StateError> {
+        let own = self.own.as_ref().ok_or(StateError::NoEpoch)?;
+        crate::server::check_and_renew(&self.db, own, self.clock.wall_ms(), self.clock.steady_ms(), &self.boot)
+    }
+}
