@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::canonical;
 use crate::definition::{DefinitionSnapshot, EffectKind};
 use crate::run::{ActionReceipt, ErrorInfo, NodeOutcome, RunStatus, SourceMap, Update};
 
@@ -69,6 +70,18 @@ pub struct ContentRef {
     pub bytes: u64,
     /// `application/json` or `text/plain; charset=utf-8`.
     pub media_type: String,
+}
+
+impl ContentRef {
+    /// The name of bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8], media_type: &str) -> Self {
+        Self {
+            sha256: canonical::sha256_hex(bytes),
+            bytes: bytes.len() as u64,
+            media_type: media_type.to_owned(),
+        }
+    }
 }
 
 /// Asks a resolver to load one definition.

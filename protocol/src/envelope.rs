@@ -260,7 +260,7 @@ pub fn parse_request(frame: &[u8]) -> Result<Request, EnvelopeError> {
     let request = Request {
         request_id: fields.id("requestId")?,
         client_id: fields.id("clientId")?,
-        operation: fields.name("operation", "operation", |name| Operation::from_name(name))?,
+        operation: fields.name("operation", "operation", Operation::from_name)?,
         idempotency_key: fields.id("idempotencyKey")?,
         run_id: fields.optional("runId", Fields::id)?,
         expected_revision: fields.optional("expectedRevision", Fields::revision)?,

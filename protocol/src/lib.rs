@@ -12,10 +12,15 @@
 //! | [`run`] | statuses, outcomes, steps, sources, updates: the vocabulary of a run |
 //! | [`ops`] | payloads and receipts of client operations |
 //! | [`view`] | run list, run view, pages and content chunks |
+//! | [`content`] | verified content |
+//! | `client` | the reconnecting async client (feature `client`) |
 //! | [`child`] | messages between the server and resolver or runner children |
 
 pub mod canonical;
 pub mod child;
+#[cfg(feature = "client")]
+pub mod client;
+pub mod content;
 pub mod definition;
 pub mod envelope;
 pub mod frame;

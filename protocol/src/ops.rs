@@ -1,10 +1,13 @@
 //! The closed list of client operations and the payloads and receipts of those that change or read runs.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::run::{ErrorInfo, RunStatus};
+use crate::child::ContentRef;
+use crate::run::{ErrorInfo, RunStatus, SourceMap};
 use crate::view::PageKind;
 
 macro_rules! operations {
@@ -70,7 +73,7 @@ pub struct RunStart {
     pub input: Value,
     /// Digest-bound reference to an uploaded input, instead of `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_content: Option<crate::child::ContentRef>,
+    pub input_content: Option<ContentRef>,
     /// Pi session to bind; absent for a headless run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
@@ -121,7 +124,7 @@ pub struct RunFilter {
 }
 
 /// Payload of `view.runs.watch`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunsWatch {
     /// Chosen by the client.
@@ -201,7 +204,7 @@ pub struct ContentRequest {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContentPut {
     /// What is being stored.
-    pub content: crate::child::ContentRef,
+    pub content: ContentRef,
     /// Byte offset of this chunk.
     pub offset: u64,
     /// Base64 bytes.
@@ -297,6 +300,46 @@ pub struct WorkflowEntry {
     pub shadowed: bool,
 }
 
+/// Receipt of `run.status`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStatusReport {
+    /// The run.
+    pub run_id: String,
+    /// Durable status.
+    pub status: RunStatus,
+    /// Execution revision: what commands name in `expectedRevision`.
+    pub run_revision: u64,
+    /// Status and controls as renderers show them.
+    pub display: crate::view::Display,
+}
+
+/// Receipt of `workflow.list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowListReport {
+    /// In lookup order, shadowed ones included.
+    pub workflows: Vec<WorkflowEntry>,
+}
+
+/// Receipt of `workflow.check`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowCheckReport {
+    /// The resolved graph; a reference when it is large.
+    pub workflow: crate::view::DefinitionView,
+    /// `sha256:<hex>` of the snapshot's canonical JSON.
+    pub definition_digest: String,
+    /// Frozen sources.
+    pub sources: SourceMap,
+    /// Why a start would be refused: things that this build cannot execute, a sentence each.
+    #[serde(default)]
+    pub unsupported: Vec<String>,
+    /// Things worth knowing.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
 /// Error of a response that is not `accepted` or `adopted`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -308,4 +351,37 @@ pub struct OperationError {
     /// Details, when the error came from workflow code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<ErrorInfo>,
+}
+
+impl OperationError {
+    /// An error with a reason and a message.
+    #[must_use]
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            message: message.into(),
+            cause: None,
+        }
+    }
+}
+
+impl std::fmt::Display for OperationError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for OperationError {}
+
+impl ContentPut {
+    /// The chunk of `content` that starts at `offset`.
+    #[must_use]
+    pub fn chunk(content: &ContentRef, offset: u64, bytes: &[u8]) -> Self {
+        Self {
+            content: content.clone(),
+            offset,
+            data: BASE64_STANDARD.encode(bytes),
+            complete: offset + bytes.len() as u64 == content.bytes,
+        }
+    }
 }

@@ -497,6 +497,34 @@ pub struct RunPage {
     pub taken_transitions: Option<Vec<TakenTransition>>,
 }
 
+impl RunPage {
+    /// Checks that this is the page of `run_id` at a presentation revision that a request asked for. A view applies a page
+    /// only when this still holds for what it shows.
+    ///
+    /// # Errors
+    /// A sentence that names the difference.
+    pub fn check(&self, run_id: &str, revision: u64, request: &crate::ops::PageRequest) -> Result<(), String> {
+        if self.schema != RUN_PAGE_SCHEMA {
+            return Err(format!("schema {:?} is not {RUN_PAGE_SCHEMA:?}", self.schema));
+        }
+        if self.run_id != run_id || self.kind != request.kind || self.cursor != request.cursor {
+            return Err("the page belongs to another run, kind or cursor".to_owned());
+        }
+        if self.revision != revision {
+            return Err(format!("the page has revision {}, the view {revision}", self.revision));
+        }
+        if self.items.len() > PAGE_ITEMS || self.start.saturating_add(self.items.len() as u64) > self.total {
+            return Err(format!(
+                "{} items from {} of {}",
+                self.items.len(),
+                self.start,
+                self.total
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// A chunk of content: the receipt of `view.content`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -208,7 +208,13 @@ pub fn digest(value: &Value) -> String {
 /// Order of object keys: by UTF-16 code units, which differs from byte order only between U+E000…U+FFFF and the
 /// characters above them.
 fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
-    let rank = |byte: u8| if byte >= 0xEE && byte < 0xF0 { byte + 0x10 } else { byte };
+    let rank = |byte: u8| {
+        if (0xEE..0xF0).contains(&byte) {
+            byte + 0x10
+        } else {
+            byte
+        }
+    };
     let (left, right) = (left.as_bytes(), right.as_bytes());
     match left.iter().zip(right).find(|(a, b)| a != b) {
         Some((a, b)) => rank(*a).cmp(&rank(*b)),

@@ -1,0 +1,352 @@
+//! Typed calls: one function per operation that this package uses, with the receipt as its type.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::subscription::{SubscriptionSpec, Watch};
+use super::{Call, Client, ClientError};
+use crate::canonical::CanonicalJson;
+use crate::child::ContentRef;
+use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
+use crate::envelope::{EventKind, Outcome, Response};
+use crate::frame::FrameError;
+use crate::ops::{
+    CheckpointAnswer, ContentPut, Operation, OperationError, PageRequest, RunList, RunReceipt, RunStart,
+    RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, WorkflowCheck,
+    WorkflowCheckReport, WorkflowList, WorkflowListReport,
+};
+use crate::view::{ArtifactRef, CONTENT_CHUNK, ContentChunk, RunListPage, RunPage, RunView};
+
+/// A watched run.
+pub type RunWatch = Watch<RunView>;
+/// A watched window of the run list.
+pub type RunsWatch = Watch<RunListPage>;
+
+/// A call that was carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done<T> {
+    /// [`Outcome::Accepted`] or [`Outcome::Adopted`].
+    pub outcome: Outcome,
+    /// Revision after it.
+    pub revision: Option<u64>,
+    /// What was done or read.
+    pub receipt: T,
+}
+
+/// The run that a command acts on, the revision that must still be current, and the command's identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRef {
+    /// The run.
+    pub run_id: String,
+    /// Execution revision (`runRevision`) that must still be current; `None` acts on whatever is current.
+    pub expected_revision: Option<u64>,
+    /// Idempotency key; `None` makes a fresh one.
+    pub key: Option<String>,
+}
+
+impl RunRef {
+    /// Acts on whatever is current.
+    #[must_use]
+    pub fn current(run_id: &str) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Acts only at an execution revision.
+    #[must_use]
+    pub fn at(run_id: &str, revision: u64) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            expected_revision: Some(revision),
+            key: None,
+        }
+    }
+
+    fn call<T: Serialize>(&self, operation: Operation, payload: &T) -> Result<Call, ClientError> {
+        let call = Call::new(operation, payload)?
+            .run(&self.run_id)
+            .at(self.expected_revision);
+        Ok(match &self.key {
+            Some(key) => call.key(key),
+            None => call,
+        })
+    }
+}
+
+impl Client {
+    /// Makes a call and reads its receipt.
+    ///
+    /// # Errors
+    /// As [`Client::request`]; [`ClientError::Refused`] when the outcome is neither `accepted` nor `adopted`,
+    /// [`ClientError::BadAnswer`] when the receipt is not what the operation promises.
+    pub async fn call<T: DeserializeOwned>(&self, call: Call) -> Result<Done<T>, ClientError> {
+        let operation = call.operation;
+        let response = self.request(call).await?;
+        read(operation, response)
+    }
+
+    /// `run.start`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_start(&self, start: &RunStart, key: Option<&str>) -> Result<Done<RunReceipt>, ClientError> {
+        let call = Call::new(Operation::RunStart, start)?;
+        self.call(match key {
+            Some(key) => call.key(key),
+            None => call,
+        })
+        .await
+    }
+
+    /// `run.pause`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_pause(&self, run: &RunRef) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(run.call(Operation::RunPause, &json!({}))?).await
+    }
+
+    /// `run.resume`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_resume(&self, run: &RunRef) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(run.call(Operation::RunResume, &json!({}))?).await
+    }
+
+    /// `run.cancel`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_cancel(&self, run: &RunRef) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(run.call(Operation::RunCancel, &json!({}))?).await
+    }
+
+    /// `run.restart`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_restart(&self, run: &RunRef) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(run.call(Operation::RunRestart, &json!({}))?).await
+    }
+
+    /// `checkpoint.answer`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn checkpoint_answer(&self, run: &RunRef, answer: Value) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(run.call(Operation::CheckpointAnswer, &CheckpointAnswer { answer })?)
+            .await
+    }
+
+    /// `run.status`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_status(&self, run_id: &str) -> Result<RunStatusReport, ClientError> {
+        self.read(Call::new(Operation::RunStatus, &json!({}))?.run(run_id))
+            .await
+    }
+
+    /// `run.list`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_list(&self, list: &RunList) -> Result<RunListPage, ClientError> {
+        self.read(Call::new(Operation::RunList, list)?).await
+    }
+
+    /// `view.runs.page`.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`ClientError::BadAnswer`] when the page is not the one asked for.
+    pub async fn runs_page(&self, page: &RunsPage) -> Result<RunListPage, ClientError> {
+        let answer: RunListPage = self.read(Call::new(Operation::ViewRunsPage, page)?).await?;
+        if answer.revision != page.revision || answer.start != page.cursor {
+            let problem = format!("revision {:?} from item {} was asked for", page.revision, page.cursor);
+            return Err(ClientError::BadAnswer {
+                operation: Operation::ViewRunsPage,
+                problem,
+            });
+        }
+        Ok(answer)
+    }
+
+    /// `view.run.get`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn run_view(&self, run_id: &str) -> Result<RunView, ClientError> {
+        self.read(Call::new(Operation::ViewRunGet, &json!({}))?.run(run_id))
+            .await
+    }
+
+    /// `view.page` at a presentation revision of the run's view.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`ClientError::BadAnswer`] when the page is not the one asked for.
+    pub async fn page(&self, run_id: &str, revision: u64, request: &PageRequest) -> Result<RunPage, ClientError> {
+        let call = Call::new(Operation::ViewPage, request)?.run(run_id).at(Some(revision));
+        let page: RunPage = self.read(call).await?;
+        page.check(run_id, revision, request)
+            .map_err(|problem| ClientError::BadAnswer {
+                operation: Operation::ViewPage,
+                problem,
+            })?;
+        Ok(page)
+    }
+
+    /// Fetches the content of a reference in a view of `run_id` and verifies it. `progress` hears the bytes that arrived so
+    /// far. Dropping the future gives up.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`ClientError::Content`] when the content is not what its reference says.
+    pub async fn content(
+        &self,
+        run_id: &str,
+        reference: &ArtifactRef,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<Verified<Vec<u8>>, ClientError> {
+        let mut assembler = ContentAssembler::new(run_id, reference, MAX_CONTENT)?;
+        while let Some(request) = assembler.next_request() {
+            let chunk: ContentChunk = self
+                .read(Call::new(Operation::ViewContent, &request)?.run(run_id))
+                .await?;
+            assembler.accept(&chunk)?;
+            progress(assembler.received());
+        }
+        Ok(assembler.finish()?)
+    }
+
+    /// Uploads content with `content.put` and answers its name.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn put_content(&self, bytes: &[u8], media_type: &str) -> Result<ContentRef, ClientError> {
+        let content = ContentRef::of(bytes, media_type);
+        if content.bytes > MAX_CONTENT {
+            return Err(ContentError::TooLarge {
+                bytes: content.bytes,
+                limit: MAX_CONTENT,
+            }
+            .into());
+        }
+        let mut offset = 0;
+        loop {
+            let end = bytes.len().min(offset + CONTENT_CHUNK);
+            let put = ContentPut::chunk(&content, offset as u64, &bytes[offset..end]);
+            let _: Done<Value> = self.call(Call::new(Operation::ContentPut, &put)?).await?;
+            if put.complete {
+                return Ok(content);
+            }
+            offset = end;
+        }
+    }
+
+    /// `workflow.list`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn workflow_list(&self, list: &WorkflowList) -> Result<WorkflowListReport, ClientError> {
+        self.read(Call::new(Operation::WorkflowList, list)?).await
+    }
+
+    /// `workflow.check`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn workflow_check(&self, check: &WorkflowCheck) -> Result<WorkflowCheckReport, ClientError> {
+        self.read(Call::new(Operation::WorkflowCheck, check)?).await
+    }
+
+    /// `server.status`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn server_status(&self) -> Result<ServerStatusReport, ClientError> {
+        self.read(Call::new(Operation::ServerStatus, &json!({}))?).await
+    }
+
+    /// `server.stop`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn server_stop(&self, stop: &ServerStop) -> Result<Done<Value>, ClientError> {
+        self.call(Call::new(Operation::ServerStop, stop)?).await
+    }
+
+    /// `view.runs.watch`: keeps a window of the run list current. For another window watch again and drop the old watch when
+    /// the new one is live. `query.subscription_id` is chosen here.
+    ///
+    /// # Errors
+    /// When the query has no canonical form.
+    pub fn watch_runs(&self, query: RunsQuery) -> Result<RunsWatch, ClientError> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let payload = payload(&RunsQuery {
+            subscription_id: id.clone(),
+            ..query
+        })?;
+        let spec = SubscriptionSpec {
+            watch: Operation::ViewRunsWatch,
+            unwatch: Operation::ViewRunsUnwatch,
+            event: EventKind::Runs,
+            run_id: None,
+            payload,
+        };
+        Ok(self.watch(id, spec))
+    }
+
+    /// `view.run.watch`: keeps the view of a run current.
+    #[must_use]
+    pub fn watch_run(&self, run_id: &str) -> RunWatch {
+        let id = uuid::Uuid::new_v4().to_string();
+        let payload = payload(&json!({ "subscriptionId": id })).expect("a plain object has a canonical form");
+        let spec = SubscriptionSpec {
+            watch: Operation::ViewRunWatch,
+            unwatch: Operation::ViewRunUnwatch,
+            event: EventKind::RunSnapshot,
+            run_id: Some(run_id.to_owned()),
+            payload,
+        };
+        self.watch(id, spec)
+    }
+
+    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        self.call(call).await.map(|done| done.receipt)
+    }
+}
+
+fn payload<T: Serialize>(value: &T) -> Result<CanonicalJson, ClientError> {
+    CanonicalJson::new(value).map_err(|error| FrameError::from(error).into())
+}
+
+fn read<T: DeserializeOwned>(operation: Operation, response: Response) -> Result<Done<T>, ClientError> {
+    let Response {
+        outcome,
+        revision,
+        receipt,
+        error,
+        ..
+    } = response;
+    if !outcome.is_success() {
+        let error = error.unwrap_or_else(|| OperationError::new(outcome.name(), "no reason given"));
+        return Err(ClientError::Refused {
+            operation,
+            outcome,
+            error,
+        });
+    }
+    let receipt = receipt.unwrap_or_default().decode();
+    let receipt = receipt.map_err(|error| ClientError::BadAnswer {
+        operation,
+        problem: error.to_string(),
+    })?;
+    Ok(Done {
+        outcome,
+        revision,
+        receipt,
+    })
+}
