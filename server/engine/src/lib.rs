@@ -1,5 +1,41 @@
 //! Definitions, graph rules, composition and the run state machine: pure, no I/O.
 //!
 //! The runner uses this crate to decide the next step and the server to check a proposed one; both call the same functions.
+//! Clocks and loaded values are arguments.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`raw`] | what a script host reports of a workflow module |
+//! | [`mod@compile`] | shape and graph checks, flattening of includes |
+//! | [`definition`] | the checked definition and its index |
+//! | [`route`] | path expressions and the choice of a case |
+//! | [`machine`] | the run machine: what follows, checked and planned by the same code |
+//! | [`names`], [`problem`], [`limits`] | names, problems and bounds |
 
+pub mod compile;
+pub mod definition;
+pub mod limits;
+pub mod machine;
+pub mod names;
+pub mod problem;
 pub mod raw;
+pub mod route;
+
+pub use compile::compile;
+pub use definition::{Definition, Node, NodeTimeout, Scope};
+pub use machine::{Plan, Planned, Progress, Transition, TransitionError};
+pub use problem::{GraphProblem, Rule};
+
+use piw_protocol::canonical::{self, CanonicalError};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Canonical JSON of a value as text.
+pub(crate) fn canonical_text(value: &Value) -> String {
+    String::from_utf8(canonical::write_value(value)).expect("canonical JSON is UTF-8")
+}
+
+/// `sha256:<hex>` of the canonical JSON of anything that serialises.
+pub(crate) fn digest_of<T: Serialize>(value: &T) -> Result<String, CanonicalError> {
+    Ok(format!("sha256:{}", canonical::sha256_hex(&canonical::to_vec(value)?)))
+}

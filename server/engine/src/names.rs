@@ -42,7 +42,10 @@ pub enum NameError {
         limit: usize,
     },
     /// A character that the grammar does not have.
-    #[error("\"{}\" contains {found:?} at byte {at}; names are [A-Za-z_][A-Za-z0-9_-]*", shown(name))]
+    #[error(
+        "\"{}\" contains {found:?} at byte {at}; names are [A-Za-z_][A-Za-z0-9_-]*",
+        shown(name)
+    )]
     BadCharacter {
         /// The whole name.
         name: String,
@@ -83,7 +86,10 @@ pub(crate) fn shown(text: &str) -> String {
 pub fn check_id(name: &str) -> Result<(), NameError> {
     check_grammar(name)?;
     if RESERVED_IDS.contains(&name) {
-        return Err(NameError::Reserved { name: name.to_owned(), reserved: RESERVED_IDS });
+        return Err(NameError::Reserved {
+            name: name.to_owned(),
+            reserved: RESERVED_IDS,
+        });
     }
     Ok(())
 }
@@ -93,14 +99,21 @@ fn check_grammar(name: &str) -> Result<(), NameError> {
         return Err(NameError::Empty);
     }
     if name.len() > limits::ID_BYTES {
-        return Err(NameError::TooLong { bytes: name.len(), limit: limits::ID_BYTES });
+        return Err(NameError::TooLong {
+            bytes: name.len(),
+            limit: limits::ID_BYTES,
+        });
     }
     let wrong = name.char_indices().find(|&(at, c)| {
         let first = c.is_ascii_alphabetic() || c == '_';
         !(first || at > 0 && (c.is_ascii_digit() || c == '-'))
     });
     match wrong {
-        Some((at, found)) => Err(NameError::BadCharacter { name: name.to_owned(), found, at }),
+        Some((at, found)) => Err(NameError::BadCharacter {
+            name: name.to_owned(),
+            found,
+            at,
+        }),
         None => Ok(()),
     }
 }
@@ -114,13 +127,19 @@ pub fn check_workflow_name(name: &str) -> Result<(), NameError> {
         return Err(NameError::Empty);
     }
     if name.len() > limits::WORKFLOW_NAME_BYTES {
-        return Err(NameError::TooLong { bytes: name.len(), limit: limits::WORKFLOW_NAME_BYTES });
+        return Err(NameError::TooLong {
+            bytes: name.len(),
+            limit: limits::WORKFLOW_NAME_BYTES,
+        });
     }
     if name.trim() != name || name.chars().any(char::is_control) {
         return Err(NameError::NotPlain { name: name.to_owned() });
     }
     if RESERVED_WORKFLOW_NAMES.contains(&name) {
-        return Err(NameError::Reserved { name: name.to_owned(), reserved: RESERVED_WORKFLOW_NAMES });
+        return Err(NameError::Reserved {
+            name: name.to_owned(),
+            reserved: RESERVED_WORKFLOW_NAMES,
+        });
     }
     Ok(())
 }
@@ -131,7 +150,10 @@ pub fn check_workflow_name(name: &str) -> Result<(), NameError> {
 /// Names the rule that is broken, of the whole or of one part.
 pub fn check_qualified(id: &str) -> Result<(), NameError> {
     if id.len() > limits::ID_BYTES {
-        return Err(NameError::TooLong { bytes: id.len(), limit: limits::ID_BYTES });
+        return Err(NameError::TooLong {
+            bytes: id.len(),
+            limit: limits::ID_BYTES,
+        });
     }
     id.split('/').try_for_each(check_id)
 }
@@ -145,7 +167,11 @@ pub fn split_qualified(id: &str) -> (&str, &str) {
 /// Joins a mount path and a local id.
 #[must_use]
 pub fn qualify(mount: &str, local: &str) -> String {
-    if mount.is_empty() { local.to_owned() } else { format!("{mount}/{local}") }
+    if mount.is_empty() {
+        local.to_owned()
+    } else {
+        format!("{mount}/{local}")
+    }
 }
 
 #[cfg(test)]
@@ -173,11 +199,22 @@ mod tests {
     #[test]
     fn reserved_names_are_refused() {
         let message = check_id("__proto__").unwrap_err().to_string();
-        assert_eq!(message, "\"__proto__\" is reserved (reserved: __proto__, constructor, prototype)");
-        assert!(check_workflow_name("submit").unwrap_err().to_string().contains("\"submit\" is reserved"));
+        assert_eq!(
+            message,
+            "\"__proto__\" is reserved (reserved: __proto__, constructor, prototype)"
+        );
+        assert!(
+            check_workflow_name("submit")
+                .unwrap_err()
+                .to_string()
+                .contains("\"submit\" is reserved")
+        );
         assert_eq!(check_workflow_name("release notes"), Ok(()));
         assert!(matches!(check_workflow_name(" a"), Err(NameError::NotPlain { .. })));
-        assert!(matches!(check_workflow_name(&"a".repeat(257)), Err(NameError::TooLong { bytes: 257, limit: 256 })));
+        assert!(matches!(
+            check_workflow_name(&"a".repeat(257)),
+            Err(NameError::TooLong { bytes: 257, limit: 256 })
+        ));
     }
 
     #[test]

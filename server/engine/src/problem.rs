@@ -43,6 +43,8 @@ pub enum Rule {
     Timeout,
     /// A node lacks something that its kind needs, or has something that it cannot have.
     NodeShape,
+    /// A checked definition did not pass its own second check: a fault of this program, not of the author.
+    Internal,
 }
 
 impl Rule {
@@ -68,6 +70,7 @@ impl Rule {
             Self::MaxSteps => "max-steps",
             Self::Timeout => "timeout",
             Self::NodeShape => "node-shape",
+            Self::Internal => "internal",
         }
     }
 }

@@ -45,7 +45,11 @@ pub enum PathError {
     #[error("path \"{}\" must start with $, $output or $result (for example $.route or $result.outcome)", shown(.0))]
     Root(String),
     /// An empty segment or a character outside the grammar.
-    #[error("path \"{}\" has the bad part \"{}\"; parts are [A-Za-z0-9_$-]+ separated by single dots", shown(path), shown(part))]
+    #[error(
+        "path \"{}\" has the bad part \"{}\"; parts are [A-Za-z0-9_$-]+ separated by single dots",
+        shown(path),
+        shown(part)
+    )]
     Segment {
         /// The path.
         path: String,
@@ -75,13 +79,22 @@ impl PathExpr {
         let segments: Vec<String> = parts.map(str::to_owned).collect();
         let good = |part: &String| !part.is_empty() && part.bytes().all(is_segment_byte);
         if let Some(part) = segments.iter().find(|part| !good(part)) {
-            return Err(PathError::Segment { path: text.to_owned(), part: part.clone() });
+            return Err(PathError::Segment {
+                path: text.to_owned(),
+                part: part.clone(),
+            });
         }
-        let field_known = segments.first().is_some_and(|field| RESULT_FIELDS.contains(&field.as_str()));
+        let field_known = segments
+            .first()
+            .is_some_and(|field| RESULT_FIELDS.contains(&field.as_str()));
         if root == Root::Result && !field_known {
             return Err(PathError::ResultField(text.to_owned()));
         }
-        Ok(Self { text: text.to_owned(), root, segments })
+        Ok(Self {
+            text: text.to_owned(),
+            root,
+            segments,
+        })
     }
 
     /// The expression as written.
@@ -241,17 +254,27 @@ pub fn select<'a>(path: &PathExpr, record: &Record<'a>) -> Result<Cow<'a, Value>
     let (start, rest) = match path.root {
         Root::Output => (output_of(path, record)?, &path.segments[..]),
         Root::Result => {
-            let (field, rest) = path.segments.split_first().expect("parse refuses $result without a field");
+            let (field, rest) = path
+                .segments
+                .split_first()
+                .expect("parse refuses $result without a field");
             let found = match field.as_str() {
                 "output" => Some(output_of(path, record)?),
                 other => record_field(record, other),
             };
-            (found.ok_or_else(|| missing("the result record".to_owned(), field))?, rest)
+            (
+                found.ok_or_else(|| missing("the result record".to_owned(), field))?,
+                rest,
+            )
         }
     };
     let taken = path.segments.len() - rest.len();
     walk(start, rest).map_err(|(depth, kind)| {
-        let prefix = if path.root == Root::Output { "$output" } else { "$result" };
+        let prefix = if path.root == Root::Output {
+            "$output"
+        } else {
+            "$result"
+        };
         let at = std::iter::once(prefix)
             .chain(path.segments[..taken + depth].iter().map(String::as_str))
             .collect::<Vec<_>>()
@@ -263,9 +286,10 @@ pub fn select<'a>(path: &PathExpr, record: &Record<'a>) -> Result<Cow<'a, Value>
 fn output_of<'a>(path: &PathExpr, record: &Record<'a>) -> Result<Cow<'a, Value>, RouteError> {
     match record.output {
         Output::Known(value) => Ok(Cow::Borrowed(value)),
-        Output::NotLoaded => {
-            Err(RouteError::NotLoaded { node: record.node_id.to_owned(), path: path.text.clone() })
-        }
+        Output::NotLoaded => Err(RouteError::NotLoaded {
+            node: record.node_id.to_owned(),
+            path: path.text.clone(),
+        }),
     }
 }
 
@@ -338,7 +362,12 @@ fn shown_value(value: &Value) -> String {
 
 fn shown_cases(order: &[String]) -> String {
     const SHOWN: usize = 12;
-    let mut text = order.iter().take(SHOWN).map(|label| format!("\"{}\"", shown(label))).collect::<Vec<_>>().join(", ");
+    let mut text = order
+        .iter()
+        .take(SHOWN)
+        .map(|label| format!("\"{}\"", shown(label)))
+        .collect::<Vec<_>>()
+        .join(", ");
     if order.len() > SHOWN {
         text.push_str(&format!(" and {} more", order.len() - SHOWN));
     }

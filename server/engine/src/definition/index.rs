@@ -18,19 +18,35 @@ fn fail<T>(message: String) -> Checked<T> {
 
 pub(super) fn build(snapshot: DefinitionSnapshot) -> Checked<Definition> {
     if snapshot.schema != DEFINITION_SCHEMA {
-        return fail(format!("schema is \"{}\", not \"{DEFINITION_SCHEMA}\"", snapshot.schema));
+        return fail(format!(
+            "schema is \"{}\", not \"{DEFINITION_SCHEMA}\"",
+            snapshot.schema
+        ));
     }
     let scopes = scopes(&snapshot)?;
     let by_mount: HashMap<String, ScopeIx> = scopes.iter().enumerate().map(|(ix, s)| (s.mount.clone(), ix)).collect();
     let mut nodes = nodes(&snapshot, &by_mount)?;
     let by_id: HashMap<String, usize> = nodes.iter().enumerate().map(|(ix, n)| (n.id.clone(), ix)).collect();
-    let mut graph = Graph { snapshot: &snapshot, scopes: &scopes, by_mount: &by_mount, by_id: &by_id };
+    let mut graph = Graph {
+        snapshot: &snapshot,
+        scopes: &scopes,
+        by_mount: &by_mount,
+        by_id: &by_id,
+    };
     graph.leaves(&mut nodes)?;
     graph.edges(&mut nodes)?;
     graph.entries()?;
     let start = graph.target(ROOT, &snapshot.start_at, "startAt")?;
     let digest = digest_of(&snapshot).map_err(|error| SnapshotError(error.to_string()))?;
-    Ok(Definition { snapshot, digest, nodes, by_id, scopes, by_mount, start })
+    Ok(Definition {
+        snapshot,
+        digest,
+        nodes,
+        by_id,
+        scopes,
+        by_mount,
+        start,
+    })
 }
 
 fn scopes(snapshot: &DefinitionSnapshot) -> Checked<Vec<Scope>> {
@@ -47,7 +63,10 @@ fn scopes(snapshot: &DefinitionSnapshot) -> Checked<Vec<Scope>> {
         let mount = &include.mount;
         check_qualified(mount).map_err(|error| SnapshotError(format!("mount \"{mount}\": {error}")))?;
         if mount.split('/').count() > limits::INCLUDE_DEPTH {
-            return fail(format!("mount \"{mount}\" is nested deeper than {}", limits::INCLUDE_DEPTH));
+            return fail(format!(
+                "mount \"{mount}\" is nested deeper than {}",
+                limits::INCLUDE_DEPTH
+            ));
         }
         let (parent, local) = split_qualified(mount);
         let Some(&parent_ix) = known.get(parent) else {
@@ -85,9 +104,17 @@ fn nodes(snapshot: &DefinitionSnapshot, by_mount: &HashMap<String, ScopeIx>) -> 
         return fail("nodeOrder does not list every node exactly once".to_owned());
     }
     if snapshot.nodes.len() > limits::NODES {
-        return fail(format!("{} nodes; at most {} are allowed", snapshot.nodes.len(), limits::NODES));
+        return fail(format!(
+            "{} nodes; at most {} are allowed",
+            snapshot.nodes.len(),
+            limits::NODES
+        ));
     }
-    snapshot.node_order.iter().map(|id| node(snapshot, by_mount, id)).collect()
+    snapshot
+        .node_order
+        .iter()
+        .map(|id| node(snapshot, by_mount, id))
+        .collect()
 }
 
 fn node(snapshot: &DefinitionSnapshot, by_mount: &HashMap<String, ScopeIx>, id: &str) -> Checked<Node> {
@@ -132,7 +159,10 @@ impl Graph<'_> {
             for (name, exit) in &include.exits {
                 let ix = self.exit_node(nodes, scope, &include.mount, name, exit)?;
                 if let Some(other) = used.insert(&exit.node, name) {
-                    return fail(format!("exits \"{other}\" and \"{name}\" of \"{}\" name one node", include.mount));
+                    return fail(format!(
+                        "exits \"{other}\" and \"{name}\" of \"{}\" name one node",
+                        include.mount
+                    ));
                 }
                 nodes[ix].leaves.push(Leave {
                     mount: include.mount.clone(),
@@ -163,7 +193,11 @@ impl Graph<'_> {
             return fail(format!("{} names the unknown node \"{}\"", what(), exit.node));
         };
         if self.owner(&nodes[ix]) != scope {
-            return fail(format!("{} names \"{}\", which does not end the workflow", what(), exit.node));
+            return fail(format!(
+                "{} names \"{}\", which does not end the workflow",
+                what(),
+                exit.node
+            ));
         }
         Ok(ix)
     }
@@ -204,7 +238,9 @@ impl Graph<'_> {
             PathExpr::parse(&switch.on).map_err(|error| SnapshotError(format!("switch from \"{from}\": {error}")))?;
         let listed: BTreeSet<&String> = switch.case_order.iter().collect();
         if listed.len() != switch.case_order.len() || !listed.iter().copied().eq(switch.cases.keys()) {
-            return fail(format!("caseOrder of the switch from \"{from}\" does not list every case exactly once"));
+            return fail(format!(
+                "caseOrder of the switch from \"{from}\" does not list every case exactly once"
+            ));
         }
         if switch.cases.is_empty() {
             return fail(format!("the switch from \"{from}\" has no cases"));
@@ -214,7 +250,11 @@ impl Graph<'_> {
             .iter()
             .map(|(label, to)| Ok((label.clone(), self.target(owner, to, from)?)))
             .collect::<Checked<_>>()?;
-        Ok(Edge::Switch { on, cases, order: switch.case_order.clone() })
+        Ok(Edge::Switch {
+            on,
+            cases,
+            order: switch.case_order.clone(),
+        })
     }
 
     /// Every mount's entry lies in the mount, and every mount between is entered at its own start.
@@ -239,7 +279,10 @@ impl Graph<'_> {
             };
             let include = &self.snapshot.includes[scope - 1];
             if include.start_at != to {
-                return fail(format!("\"{from}\" enters \"{}\" at \"{to}\", not at its start", include.mount));
+                return fail(format!(
+                    "\"{from}\" enters \"{}\" at \"{to}\", not at its start",
+                    include.mount
+                ));
             }
             enters.push(scope);
             scope = parent;

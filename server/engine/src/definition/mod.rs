@@ -92,7 +92,11 @@ pub(crate) enum Edge {
     /// Always to one target.
     To(Target),
     /// By a value.
-    Switch { on: PathExpr, cases: BTreeMap<String, Target>, order: Vec<String> },
+    Switch {
+        on: PathExpr,
+        cases: BTreeMap<String, Target>,
+        order: Vec<String>,
+    },
 }
 
 /// The active-time budget of a node.
@@ -155,7 +159,11 @@ pub fn timeout_millis(ms: f64) -> Option<u64> {
     let whole = ms.ceil();
     #[expect(clippy::cast_precision_loss, reason = "the limit is exact as a double")]
     let limit = limits::MAX_TIMEOUT_MS as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range was just checked"
+    )]
     (ms > 0.0 && whole <= limit).then_some(whole as u64)
 }
 
@@ -232,10 +240,14 @@ impl Definition {
     #[must_use]
     pub fn unsupported(&self) -> Vec<String> {
         let nodes = self.nodes.iter().filter_map(|node| match node.spec.node_type {
-            NodeType::Agent => Some(format!("node \"{}\" is an agent step, which this build cannot execute yet", node.id)),
-            NodeType::Checkpoint if node.spec.human_decision.is_some() => {
-                Some(format!("node \"{}\" is a human decision, which this build cannot execute yet", node.id))
-            }
+            NodeType::Agent => Some(format!(
+                "node \"{}\" is an agent step, which this build cannot execute yet",
+                node.id
+            )),
+            NodeType::Checkpoint if node.spec.human_decision.is_some() => Some(format!(
+                "node \"{}\" is a human decision, which this build cannot execute yet",
+                node.id
+            )),
             _ => None,
         });
         let root = self.snapshot.settings.then_some(self.snapshot.name.as_str());

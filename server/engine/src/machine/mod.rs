@@ -16,9 +16,10 @@ mod error;
 mod plan;
 mod saved;
 
+pub use check::Load;
 pub use error::TransitionError;
-pub use plan::{EndCause, FinalOutput, Finished, Planned, PlannedFinish, PlannedStart};
-pub use saved::{RestoreError, Saved, SavedScope};
+pub use plan::{EndCause, FinalOutput, Finished, Plan, Planned};
+pub use saved::{RestoreError, Saved, SavedPosition, SavedScope};
 
 use crate::definition::{Definition, NodeIx, ROOT, ScopeIx};
 
@@ -84,16 +85,36 @@ pub struct Transition {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Then {
-    Start { node: NodeIx, enters: Vec<ScopeIx>, again: bool },
+    Start {
+        node: NodeIx,
+        enters: Vec<ScopeIx>,
+        again: bool,
+    },
     Wait,
     End,
+}
+
+impl Transition {
+    /// The same change, but the run ends instead of going on.
+    fn ending(&self) -> Self {
+        Self {
+            finished: self.finished,
+            leaves: self.leaves,
+            then: Then::End,
+        }
+    }
 }
 
 impl Progress {
     /// A run of which nothing was executed.
     #[must_use]
     pub fn new(definition: &Definition) -> Self {
-        Self { steps: 0, open: Vec::new(), visits: vec![0; definition.nodes().len()], at: At::Start }
+        Self {
+            steps: 0,
+            open: Vec::new(),
+            visits: vec![0; definition.nodes().len()],
+            at: At::Start,
+        }
     }
 
     /// Finished steps of the run, those carried from a parent included.
@@ -110,7 +131,9 @@ impl Progress {
 
     /// Mount paths of the open invocations, outermost first.
     pub fn open_mounts<'d>(&'d self, definition: &'d Definition) -> impl Iterator<Item = &'d str> {
-        self.open.iter().map(|open| definition.scope_at(open.scope).mount.as_str())
+        self.open
+            .iter()
+            .map(|open| definition.scope_at(open.scope).mount.as_str())
     }
 
     /// The node that is being executed and its visit.
@@ -155,7 +178,10 @@ impl Progress {
     /// Applies a checked transition.
     pub fn apply(&mut self, definition: &Definition, transition: &Transition) {
         if let Some(node) = transition.finished {
-            debug_assert!(matches!(self.at, At::Running(at) if at == node), "a transition is applied where it was checked");
+            debug_assert!(
+                matches!(self.at, At::Running(at) if at == node),
+                "a transition is applied where it was checked"
+            );
             self.steps += 1;
             for open in &mut self.open {
                 open.steps += 1;
@@ -164,7 +190,8 @@ impl Progress {
         self.open.truncate(self.open.len().saturating_sub(transition.leaves));
         self.at = match &transition.then {
             Then::Start { node, enters, again } => {
-                self.open.extend(enters.iter().map(|&scope| OpenScope { scope, steps: 0 }));
+                self.open
+                    .extend(enters.iter().map(|&scope| OpenScope { scope, steps: 0 }));
                 if !again {
                     self.visits[*node] = self.visits[*node].saturating_add(1);
                 }
@@ -173,7 +200,10 @@ impl Progress {
             Then::Wait => At::Waiting(transition.finished.expect("only a finished checkpoint waits")),
             Then::End => At::Ended,
         };
-        debug_assert!(self.open_is_consistent(definition), "open mounts are the running node's ancestors");
+        debug_assert!(
+            self.open_is_consistent(definition),
+            "open mounts are the running node's ancestors"
+        );
     }
 
     /// The open mounts are exactly the ancestors of the node at which the run stands.
