@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`schema`], [`open`] | the DDL and the checks before a file is used |
 //! | `writer`, `readers`, [`changes`] | group commit, the read pool, what commits changed |
+//! | [`query`] | what views read |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
 pub mod changes;
@@ -15,6 +16,7 @@ pub mod error;
 pub mod ids;
 pub mod lease;
 pub mod open;
+pub mod query;
 pub mod schema;
 pub mod server;
 pub mod state;

@@ -1,0 +1,167 @@
+//! One watched run: its watchers, its latest encoded view, and when it is read again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use super::board::{INTERVAL, RunBuild, RunJob};
+use super::frame::{EncodedView, EventFrame, FRAME_LIMIT};
+use super::sink::SlotHandle;
+use crate::projection::ViewError;
+
+/// Answer to somebody who wants to watch.
+pub(crate) type Join = oneshot::Sender<Result<(), ViewError>>;
+
+/// A run that somebody watches, or is about to.
+#[derive(Debug, Default)]
+pub(crate) struct RunTopic {
+    watchers: Vec<SlotHandle>,
+    joins: Vec<Join>,
+    latest: Option<EncodedView>,
+    state: Freshness,
+    not_before: Option<Instant>,
+    valid_until: Option<Instant>,
+    building: bool,
+}
+
+/// What the latest view needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Freshness {
+    /// Nothing is known to have changed.
+    #[default]
+    Fresh,
+    /// A commit named the run: one indexed read decides.
+    Changed,
+    /// The view must be made whatever the revision says.
+    Expired,
+}
+
+impl RunTopic {
+    /// Somebody asks whether the run can be watched; a current view answers at once.
+    pub(crate) fn join(&mut self, join: Join) {
+        if self.latest.is_some() && self.state == Freshness::Fresh {
+            // The other end may have gone away; then nobody needs the answer.
+            let _ = join.send(Ok(()));
+        } else {
+            self.joins.push(join);
+            self.state = self.state.max_with(Freshness::Changed);
+        }
+    }
+
+    /// Adds a watcher, who gets the latest view at once.
+    pub(crate) fn watch(&mut self, slot: SlotHandle, run_id: &str) {
+        match &self.latest {
+            Some(view) => {
+                if deliver(view, &slot, run_id) {
+                    self.watchers.push(slot);
+                }
+            }
+            None => {
+                self.watchers.push(slot);
+                self.state = Freshness::Expired;
+            }
+        }
+    }
+
+    /// A commit touched the run.
+    pub(crate) fn touch(&mut self) {
+        self.state = self.state.max_with(Freshness::Changed);
+    }
+
+    /// Drops watchers that are gone; whether anybody still needs the topic.
+    pub(crate) fn prune(&mut self) -> bool {
+        self.watchers.retain(SlotHandle::is_open);
+        self.is_needed()
+    }
+
+    fn is_needed(&self) -> bool {
+        self.building || !self.watchers.is_empty() || !self.joins.is_empty()
+    }
+
+    /// When the run wants to be read, if it does.
+    pub(crate) fn due_at(&self, now: Instant) -> Option<Instant> {
+        if self.building {
+            return None;
+        }
+        match self.state {
+            Freshness::Fresh => self.valid_until,
+            Freshness::Changed | Freshness::Expired => Some(self.not_before.unwrap_or(now)),
+        }
+    }
+
+    /// Starts a read; the caller has checked [`Self::due_at`].
+    pub(crate) fn start(&mut self, run_id: &Arc<str>) -> RunJob {
+        let known = match self.state {
+            Freshness::Changed => self.latest.as_ref().and_then(|view| view.revision),
+            // A view whose time ran out is made again although nothing was committed.
+            Freshness::Fresh | Freshness::Expired => None,
+        };
+        self.building = true;
+        self.state = Freshness::Fresh;
+        self.valid_until = None;
+        RunJob { run_id: Arc::clone(run_id), known }
+    }
+
+    /// Takes the result of a read; whether the topic is still needed.
+    pub(crate) fn finish(&mut self, run_id: &Arc<str>, result: Result<RunBuild, ViewError>, now: Instant) -> bool {
+        self.building = false;
+        match result {
+            Ok(RunBuild::Unchanged { valid_until }) => {
+                self.valid_until = valid_until;
+                self.answer_joins(&Ok(()));
+            }
+            Ok(RunBuild::Built { view, valid_until }) => {
+                self.valid_until = valid_until;
+                self.not_before = Some(now + INTERVAL);
+                self.watchers.retain(|slot| deliver(&view, slot, run_id));
+                self.latest = Some(view);
+                self.answer_joins(&Ok(()));
+            }
+            Ok(RunBuild::Missing) => self.fail(run_id, &ViewError::RunNotFound { run_id: run_id.to_string() }),
+            Err(error) => {
+                tracing::error!(run_id = run_id.as_ref(), reason = error.reason(), %error, "a run view failed");
+                self.fail(run_id, &error);
+            }
+        }
+        self.is_needed()
+    }
+
+    fn fail(&mut self, run_id: &str, error: &ViewError) {
+        for slot in self.watchers.drain(..) {
+            slot.finish(EventFrame::unavailable(slot.subscription_id(), Some(run_id), &error.operation_error()));
+        }
+        self.latest = None;
+        self.answer_joins(&Err(error.clone()));
+    }
+
+    fn answer_joins(&mut self, answer: &Result<(), ViewError>) {
+        for join in self.joins.drain(..) {
+            // The other end may have gone away; then nobody needs the answer.
+            let _ = join.send(answer.clone());
+        }
+    }
+}
+
+impl Freshness {
+    fn max_with(self, other: Self) -> Self {
+        if self == Self::Expired { self } else { other }
+    }
+}
+
+/// Offers a view to one subscription; whether the subscription goes on. An event that does not fit ends only this one.
+pub(crate) fn deliver(view: &EncodedView, slot: &SlotHandle, what: &str) -> bool {
+    match EventFrame::view(view, slot.subscription_id()) {
+        Ok(frame) => slot.offer(frame),
+        Err(bytes) => {
+            let error = ViewError::TooLarge { bytes, limit: FRAME_LIMIT };
+            tracing::error!(what, bytes, limit = FRAME_LIMIT, "an event is too large; its subscription ends");
+            slot.finish(EventFrame::unavailable(
+                slot.subscription_id(),
+                view.run_id.as_deref(),
+                &error.operation_error(),
+            ));
+            false
+        }
+    }
+}
