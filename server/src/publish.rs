@@ -18,5 +18,5 @@
 mod frame;
 mod sink;
 
-pub use frame::{EncodedView, EventFrame, FRAME_LIMIT};
+pub use frame::{EncodedView, EventFrame};
 pub use sink::{ConnectionSink, MAX_SUBSCRIPTIONS, TooManySubscriptions};

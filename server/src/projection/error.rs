@@ -1,5 +1,6 @@
 //! Why a view cannot be given.
 
+use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::OperationError;
 
 /// A view, page or content request that cannot be answered.
@@ -67,25 +68,15 @@ pub enum ViewError {
         /// Why it failed.
         message: String,
     },
+    /// The state database failed.
+    #[error("{0}")]
+    State(#[source] std::sync::Arc<piw_state::StateError>),
     /// The connection has too many subscriptions.
     #[error(transparent)]
     TooManySubscriptions(#[from] crate::publish::TooManySubscriptions),
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-}
-
-/// Which outcome of the protocol an error is answered with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ViewOutcome {
-    /// The request cannot succeed as it is.
-    Rejected,
-    /// What the client named is out of date.
-    Conflict,
-    /// Nothing of that name exists.
-    NotFound,
-    /// It may succeed later, or in another build.
-    Unavailable,
 }
 
 impl ViewError {
@@ -107,12 +98,12 @@ impl ViewError {
 
     /// The outcome to answer with.
     #[must_use]
-    pub const fn outcome(&self) -> ViewOutcome {
+    pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::RunNotFound { .. } | Self::ContentNotFound { .. } => ViewOutcome::NotFound,
-            Self::StaleRevision { .. } | Self::StaleList { .. } => ViewOutcome::Conflict,
-            Self::BadRequest { .. } | Self::TooManySubscriptions(_) => ViewOutcome::Rejected,
-            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::Read { .. } | Self::Stopping => ViewOutcome::Unavailable,
+            Self::RunNotFound { .. } | Self::ContentNotFound { .. } => Outcome::NotFound,
+            Self::StaleRevision { .. } | Self::StaleList { .. } => Outcome::Conflict,
+            Self::BadRequest { .. } | Self::TooManySubscriptions(_) => Outcome::Rejected,
+            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::Read { .. } | Self::Stopping => Outcome::Unavailable,
         }
     }
 

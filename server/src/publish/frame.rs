@@ -3,21 +3,18 @@
 //! A view is encoded once and shared by everyone who watches it; only the few bytes of the envelope around it differ by
 //! subscription. This module owns that split and the size check. It must not know what a view contains.
 
-use piw_protocol::ops::OperationError;
-use serde::Serialize;
 use std::sync::Arc;
 
-/// Schema of every message of the client protocol.
-const SCHEMA: &str = "pi-workflows.client.v1";
-
-/// Largest frame in bytes, newline included.
-pub const FRAME_LIMIT: usize = 1_048_576;
+use piw_protocol::envelope::{CLIENT_SCHEMA, EventKind};
+use piw_protocol::frame::MAX_FRAME;
+use piw_protocol::ops::OperationError;
+use serde::Serialize;
 
 /// A view in canonical JSON, with what its envelope needs. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct EncodedView {
-    /// Event name: `runs` or `run_snapshot`.
-    pub event: &'static str,
+    /// What the payload is.
+    pub event: EventKind,
     /// Run of a run snapshot.
     pub run_id: Option<Arc<str>>,
     /// Presentation revision, when the event carries one.
@@ -35,10 +32,10 @@ pub struct EventFrame {
 }
 
 impl EventFrame {
-    /// Wraps a view for one subscription. `Err` holds the frame's length when it is above [`FRAME_LIMIT`].
+    /// Wraps a view for one subscription. `Err` holds the frame's length when it is above [`MAX_FRAME`].
     pub fn view(view: &EncodedView, subscription_id: &str) -> Result<Self, usize> {
         // Keys in UTF-16 order: event payload [revision] [runId] schema subscriptionId type.
-        let head = format!("{{\"event\":{},\"payload\":", json(view.event)).into_bytes();
+        let head = format!("{{\"event\":{},\"payload\":", json(view.event.name())).into_bytes();
         let mut tail = String::new();
         if let Some(revision) = view.revision {
             tail.push_str(",\"revision\":");
@@ -54,7 +51,7 @@ impl EventFrame {
             payload: Arc::clone(&view.payload),
             tail: tail.into_bytes(),
         };
-        if frame.len() > FRAME_LIMIT {
+        if frame.len() > MAX_FRAME {
             Err(frame.len())
         } else {
             Ok(frame)
@@ -64,7 +61,7 @@ impl EventFrame {
     /// The `unavailable` event that ends a subscription.
     #[must_use]
     pub fn unavailable(subscription_id: &str, run_id: Option<&str>, error: &OperationError) -> Self {
-        let head = format!("{{\"event\":{},\"payload\":", json("unavailable")).into_bytes();
+        let head = format!("{{\"event\":{},\"payload\":", json(EventKind::Unavailable.name())).into_bytes();
         let payload = format!(
             "{{\"message\":{},\"reason\":{}}}",
             json(&error.message),
@@ -105,7 +102,7 @@ impl EventFrame {
 
 fn finish_tail(tail: &mut String, subscription_id: &str) {
     tail.push_str(",\"schema\":");
-    tail.push_str(&json(SCHEMA));
+    tail.push_str(&json(CLIENT_SCHEMA));
     tail.push_str(",\"subscriptionId\":");
     tail.push_str(&json(subscription_id));
     tail.push_str(",\"type\":\"event\"}\n");
@@ -123,7 +120,7 @@ mod tests {
     fn view(bytes: usize) -> EncodedView {
         let payload = format!("\"{}\"", "x".repeat(bytes)).into_bytes();
         EncodedView {
-            event: "run_snapshot",
+            event: EventKind::RunSnapshot,
             run_id: Some("r1".into()),
             revision: Some(7),
             payload: payload.into(),
@@ -145,12 +142,12 @@ mod tests {
     fn the_limit_counts_the_newline() {
         let overhead = EventFrame::view(&view(0), "s").unwrap().len();
         assert_eq!(
-            EventFrame::view(&view(FRAME_LIMIT - overhead), "s").unwrap().len(),
-            FRAME_LIMIT
+            EventFrame::view(&view(MAX_FRAME - overhead), "s").unwrap().len(),
+            MAX_FRAME
         );
         assert_eq!(
-            EventFrame::view(&view(FRAME_LIMIT - overhead + 1), "s").unwrap_err(),
-            FRAME_LIMIT + 1
+            EventFrame::view(&view(MAX_FRAME - overhead + 1), "s").unwrap_err(),
+            MAX_FRAME + 1
         );
     }
 }

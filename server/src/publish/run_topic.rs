@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use piw_protocol::frame::MAX_FRAME;
 use tokio::sync::oneshot;
 
 use super::board::{INTERVAL, RunBuild, RunJob};
-use super::frame::{EncodedView, EventFrame, FRAME_LIMIT};
+use super::frame::{EncodedView, EventFrame};
 use super::sink::SlotHandle;
 use crate::projection::ViewError;
 
@@ -154,8 +155,8 @@ pub(crate) fn deliver(view: &EncodedView, slot: &SlotHandle, what: &str) -> bool
     match EventFrame::view(view, slot.subscription_id()) {
         Ok(frame) => slot.offer(frame),
         Err(bytes) => {
-            let error = ViewError::TooLarge { bytes, limit: FRAME_LIMIT };
-            tracing::error!(what, bytes, limit = FRAME_LIMIT, "an event is too large; its subscription ends");
+            let error = ViewError::TooLarge { bytes, limit: MAX_FRAME };
+            tracing::error!(what, bytes, limit = MAX_FRAME, "an event is too large; its subscription ends");
             slot.finish(EventFrame::unavailable(
                 slot.subscription_id(),
                 view.run_id.as_deref(),

@@ -80,6 +80,8 @@ pub struct RunFacts {
 pub struct QueueFacts {
     /// `queued starting running parked done failed cancelled`.
     pub status: String,
+    /// The scheduler may claim it now.
+    pub claimable: bool,
     /// Why it is parked.
     pub park_reason: Option<String>,
     /// A sentence for people about that.
@@ -101,7 +103,7 @@ SELECT r.id, r.run_id, r.definition, r.workflow_name, r.title, r.status, r.pause
        EXISTS (SELECT 1 FROM run_runners n WHERE n.run = r.id AND n.status <> 'ended'),
        (SELECT x.kind FROM interactive_requests x WHERE x.run = r.id AND x.status = 'pending'),
        EXISTS (SELECT 1 FROM human_decisions h WHERE h.run = r.id AND h.status = 'pending'),
-       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open')
+       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'), q.claimable
   FROM runs r
   JOIN resources i ON i.id = r.id
   JOIN run_queue q ON q.run = r.id
@@ -170,6 +172,7 @@ fn read_facts(row: &Row<'_>) -> Result<RunFacts> {
             park_detail: row.get(30)?,
             queued_at: row.get(31)?,
             updated_at: row.get(32)?,
+            claimable: row.get(40)?,
         },
         session_id: row.get(33)?,
         execution_mode: row

@@ -1,0 +1,171 @@
+//! Values in views: small ones travel as they are, large ones as references to content that is stored before they are sent.
+
+use piw_protocol::canonical::{self, INLINE_DEPTH};
+use piw_protocol::child::ContentRef;
+use piw_protocol::view::{ARTIFACT_THRESHOLD, ArtifactRef, ViewValue};
+use piw_state::query::content::{self as stored, JSON, TEXT};
+use piw_state::query::{QueryError, Reader, StoredValue};
+use serde_json::Value;
+
+/// Content that must be stored under the run before a view that names it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewContent {
+    /// Its name.
+    pub(crate) reference: ContentRef,
+    /// Where its bytes are.
+    pub(crate) source: NewSource,
+}
+
+/// Where the bytes of new content are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NewSource {
+    /// In `blobs`, under this id.
+    Blob(i64),
+    /// Made by the view.
+    Generated(Vec<u8>),
+}
+
+/// Collects the content that one view names.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    named: Vec<NewContent>,
+}
+
+impl Contents {
+    /// The wire form of a stored value; an absent one is `null`.
+    pub(crate) fn stored(&mut self, value: Option<StoredValue>) -> ViewValue {
+        match value {
+            None => ViewValue::Inline(Value::Null),
+            Some(StoredValue::Inline(value)) => self.value(value),
+            Some(StoredValue::Content { blob, reference }) => {
+                let artifact = artifact(&reference);
+                self.name(reference, NewSource::Blob(blob));
+                ViewValue::Artifact(artifact)
+            }
+        }
+    }
+
+    /// The wire form of a value: a reference when it is large or deeply nested.
+    pub(crate) fn value(&mut self, value: Value) -> ViewValue {
+        let bytes = canonical::write_value(&value);
+        if bytes.len() <= ARTIFACT_THRESHOLD && canonical::depth(&value) <= INLINE_DEPTH {
+            return ViewValue::Inline(value);
+        }
+        ViewValue::Artifact(self.generated(bytes, JSON))
+    }
+
+    /// A reference to a text.
+    pub(crate) fn text(&mut self, text: &str) -> ArtifactRef {
+        self.generated(text.as_bytes().to_vec(), TEXT)
+    }
+
+    /// A reference to content that is stored in `blobs`.
+    pub(crate) fn blob(&mut self, blob: i64, reference: ContentRef) -> ArtifactRef {
+        let artifact = artifact(&reference);
+        self.name(reference, NewSource::Blob(blob));
+        artifact
+    }
+
+    fn generated(&mut self, bytes: Vec<u8>, media_type: &str) -> ArtifactRef {
+        let reference = ContentRef {
+            sha256: canonical::sha256_hex(&bytes),
+            bytes: bytes.len() as u64,
+            media_type: media_type.to_owned(),
+        };
+        let artifact = artifact(&reference);
+        self.name(reference, NewSource::Generated(bytes));
+        artifact
+    }
+
+    fn name(&mut self, reference: ContentRef, source: NewSource) {
+        if !self.named.iter().any(|known| known.reference == reference) {
+            self.named.push(NewContent { reference, source });
+        }
+    }
+
+    /// The named content that is not stored under the run yet.
+    pub(crate) fn missing(self, reader: &Reader, run: i64) -> Result<Vec<NewContent>, QueryError> {
+        let mut missing = Vec::new();
+        for content in self.named {
+            if !stored::is_stored(reader, run, &content.reference)? {
+                missing.push(content);
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// The reference by which clients name content.
+pub(crate) fn artifact(reference: &ContentRef) -> ArtifactRef {
+    let extension = if reference.media_type == JSON { "json" } else { "txt" };
+    ArtifactRef {
+        path: format!("artifacts/sha256/{}.{extension}", reference.sha256),
+        media_type: reference.media_type.clone(),
+        bytes: reference.bytes,
+        sha256: reference.sha256.clone(),
+    }
+}
+
+/// Digest and media type that an artifact path names.
+pub(crate) fn parse_path(path: &str) -> Option<(&str, &'static str)> {
+    let name = path.strip_prefix("artifacts/sha256/")?;
+    let (digest, extension) = name.split_once('.')?;
+    let is_digest =
+        digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let media_type = match extension {
+        "json" => JSON,
+        "txt" => TEXT,
+        _ => return None,
+    };
+    is_digest.then_some((digest, media_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_of_the_threshold_travels_inline_and_one_byte_more_does_not() {
+        let mut contents = Contents::default();
+        let fits = Value::String("x".repeat(ARTIFACT_THRESHOLD - 2));
+        assert_eq!(contents.value(fits.clone()), ViewValue::Inline(fits));
+        let large = Value::String("x".repeat(ARTIFACT_THRESHOLD - 1));
+        let ViewValue::Artifact(reference) = contents.value(large.clone()) else { panic!("it is above the threshold") };
+        assert_eq!(reference.bytes, ARTIFACT_THRESHOLD as u64 + 1);
+        assert_eq!(contents.value(large), ViewValue::Artifact(reference.clone()));
+        assert_eq!(contents.named.len(), 1, "the same content is stored once");
+        assert_eq!(parse_path(&reference.path), Some((reference.sha256.as_str(), JSON)));
+    }
+
+    #[test]
+    fn a_deep_value_travels_as_content() {
+        let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
+        assert!(matches!(Contents::default().value(deep), ViewValue::Artifact(_)));
+    }
+
+    #[test]
+    fn a_user_object_that_looks_like_a_reference_is_escaped() {
+        let lookalike = json!({"$artifact": {"path": "x"}});
+        let wire = Contents::default().value(lookalike.clone()).to_wire();
+        assert_eq!(wire, json!({"$escaped": lookalike}));
+        assert_eq!(ViewValue::from_wire(&wire), ViewValue::Inline(lookalike));
+    }
+
+    #[test]
+    fn only_exact_artifact_paths_are_read() {
+        let digest = "0123456789abcdef".repeat(4);
+        assert!(parse_path(&format!("artifacts/sha256/{digest}.txt")).is_some());
+        for path in [
+            format!("artifacts/sha256/{}.txt", digest.to_uppercase()),
+            format!("artifacts/sha256/{digest}.exe"),
+            format!("artifacts/sha256/../{digest}.json"),
+            format!("artifacts/sha256/{digest}"),
+            format!("/artifacts/sha256/{digest}.json"),
+            String::new(),
+        ] {
+            assert_eq!(parse_path(&path), None, "{path}");
+        }
+    }
+}
