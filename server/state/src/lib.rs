@@ -20,6 +20,7 @@ pub mod query;
 pub mod schema;
 pub mod server;
 pub mod state;
+pub mod view_content;
 
 mod cache;
 mod failpoint;
@@ -35,3 +36,4 @@ pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
 pub use open::OpenError;
 pub use server::{RecordedServer, ServerIdentity, TakeEpochError};
 pub use state::{State, StateOptions};
+pub use view_content::{ViewContent, ViewContentSource};

@@ -24,7 +24,7 @@ pub mod trace;
 pub mod updates;
 mod value;
 
-pub use value::{AttemptId, StoredValue, rfc3339};
+pub use value::{StoredValue, rfc3339};
 
 /// A connection of the read pool inside a read transaction.
 pub type Reader = rusqlite::Connection;
@@ -51,6 +51,15 @@ impl QueryError {
         Self::Corrupt {
             what,
             message: message.to_string(),
+        }
+    }
+}
+
+impl From<QueryError> for crate::StateError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Sqlite(error) => error.into(),
+            QueryError::Corrupt { .. } => Self::Inconsistent(error.to_string()),
         }
     }
 }

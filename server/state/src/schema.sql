@@ -404,6 +404,15 @@ CREATE TABLE run_transitions (
   PRIMARY KEY (run, from_node, to_node)
 ) STRICT, WITHOUT ROWID;
 
+-- The graph after some steps, so that a page of the past reads no more than the steps since the checkpoint before it. Derived
+-- from run_steps, never changed.
+CREATE TABLE run_graph_checkpoints (
+  run         INTEGER NOT NULL REFERENCES runs(id),
+  steps       INTEGER NOT NULL,              -- steps that it covers, over the whole continuation chain
+  graph_json  TEXT NOT NULL,                 -- {nodes:[[node,latest step,attempts]…],transitions:[[from,to,count]…],last}
+  PRIMARY KEY (run, steps)
+) STRICT, WITHOUT ROWID;
+
 -- Newest invocation of each mount of a run.
 CREATE TABLE run_scopes (
   run          INTEGER NOT NULL REFERENCES runs(id),

@@ -5,8 +5,10 @@ use std::ops::{ControlFlow, Range};
 use piw_protocol::run::NodeOutcome;
 use rusqlite::{OptionalExtension, Row, params};
 
+use crate::ids::AttemptId;
+
 use super::run::RunFacts;
-use super::{AttemptId, QueryError, Reader, Result, StoredValue, signed, unsigned, word};
+use super::{QueryError, Reader, Result, StoredValue, signed, unsigned, word};
 
 /// A finished attempt.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,7 +175,7 @@ fn read_step(reader: &Reader, row: &Row<'_>) -> Result<StepRow> {
     Ok(StepRow {
         index: unsigned("step index", row.get(0)?)?,
         attempt: row.get(1)?,
-        attempt_id: AttemptId::from_row(row, 2)?.into_string(),
+        attempt_id: row.get::<_, AttemptId>(2)?.into_string(),
         node: row.get(3)?,
         visit: unsigned("visit", row.get(4)?)?,
         outcome: word("outcome", row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
@@ -231,7 +233,7 @@ pub(crate) fn read_attempt(row: &Row<'_>) -> Result<AttemptRow> {
     let outcome = row.get_ref(3)?.as_str_or_null().map_err(rusqlite::Error::from)?;
     Ok(AttemptRow {
         attempt: row.get(0)?,
-        attempt_id: AttemptId::from_row(row, 1)?.into_string(),
+        attempt_id: row.get::<_, AttemptId>(1)?.into_string(),
         node: row.get(2)?,
         outcome: outcome.map(|text| word("outcome", text)).transpose()?,
         status: row.get(4)?,
@@ -248,7 +250,7 @@ pub fn attempt_by_public_id(reader: &Reader, chain: &Chain, public: &str) -> Res
           WHERE run = ?1 AND attempt_id = ?2",
     )?;
     for segment in chain.segments() {
-        let mut rows = statement.query(params![segment.run, AttemptId::column(public)])?;
+        let mut rows = statement.query(params![segment.run, AttemptId::new(public)])?;
         if let Some(row) = rows.next()? {
             return read_attempt(row).map(Some);
         }

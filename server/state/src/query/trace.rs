@@ -5,8 +5,10 @@ use std::ops::{ControlFlow, Range};
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
+use crate::ids::AttemptId;
+
 use super::steps::Order;
-use super::{AttemptId, QueryError, Reader, Result, StoredValue, signed, unsigned};
+use super::{QueryError, Reader, Result, StoredValue, signed, unsigned};
 
 /// An event of a run's trace.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +113,7 @@ fn read_attempt(reader: &Reader, row: &Row<'_>) -> Result<TraceAttempt> {
             .transpose()
     };
     Ok(TraceAttempt {
-        attempt_id: AttemptId::from_row(row, 6)?.into_string(),
+        attempt_id: row.get::<_, AttemptId>(6)?.into_string(),
         visit: unsigned("visit", row.get(7)?)?,
         generation: unsigned("generation", row.get(8)?)?,
         outcome: row.get(9)?,

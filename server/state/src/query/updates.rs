@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use rusqlite::params;
 use serde_json::Value;
 
-use super::{AttemptId, QueryError, Reader, Result, signed, unsigned};
+use crate::ids::AttemptId;
+
+use super::{QueryError, Reader, Result, signed, unsigned};
 
 /// A current update.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +68,7 @@ fn read(
             key: row.get(1)?,
             seq: unsigned("update ordinal", row.get(2)?)?,
             node: row.get(3)?,
-            attempt_id: AttemptId::from_row(row, 4)?.into_string(),
+            attempt_id: row.get::<_, AttemptId>(4)?.into_string(),
             at: row.get(5)?,
             data: serde_json::from_str(data).map_err(|error| QueryError::corrupt("update", error))?,
             estimator: row.get(7)?,
