@@ -19,6 +19,18 @@ pub enum ServerError {
     /// Another server lives, or the lock file cannot be written.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// The database cannot be opened; nothing was changed.
+    #[error(transparent)]
+    Open(#[from] piw_state::OpenError),
+    /// Another server that holds no lock here owns the database.
+    #[error("the state database belongs to a server that still runs (pid {pid}); stop it first")]
+    Owned {
+        /// Its process.
+        pid: u32,
+    },
+    /// The database failed or went to another server.
+    #[error(transparent)]
+    State(#[from] piw_state::StateError),
     /// The socket cannot be opened.
     #[error("cannot listen on {}: {source}", path.display())]
     Listen {
@@ -49,6 +61,9 @@ impl ServerError {
             Self::Path(_) => "stateDirectory",
             Self::Lock(LockError::Held { .. }) => "alreadyRunning",
             Self::Lock(_) => "lock",
+            Self::Open(_) => "database",
+            Self::Owned { .. } => "owned",
+            Self::State(_) => "state",
             Self::Listen { .. } => "socket",
             Self::Log { .. } => "log",
             Self::Runtime(_) => "system",

@@ -20,7 +20,17 @@ pub mod paths;
 pub mod publish;
 pub mod start;
 
+mod admissions;
+mod answer;
+mod command;
+mod connection;
+mod inflight;
 mod lifecycle;
+mod scratch;
+mod serve;
+mod server;
+mod socket;
+mod supervise;
 
 pub use error::ServerError;
 pub use lifecycle::run;

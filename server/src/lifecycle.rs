@@ -1,15 +1,50 @@
-//! A server's life from its lock to its exit.
+//! A server's life from its lock to its exit: what happens in which order, and never in another.
+//!
+//! ```text
+//! directories, lock          one server here; nothing was touched before
+//! log, database, epoch       lock and database name the same server
+//! reap, recover              no process of an earlier server acts any more; interrupted work is parked or claimable
+//! publisher, scheduler       runs go on
+//! socket, ready handshake    clients are served
+//! …                          crate::serve
+//! socket, connections        clients are told
+//! runners, epoch, lock       the next server need not wait
+//! ```
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use piw_process::{Liveness, ProcessIdentity};
+use piw_protocol::envelope::PACKAGE_VERSION;
+use piw_state::{ServerIdentity, State, StateError, StateOptions, TakeEpochError};
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+
+use crate::admissions::Admissions;
 use crate::error::ServerError;
-use crate::lock::{LockError, ServerLock};
+use crate::inflight::InFlight;
+use crate::lock::{LOCK_SCHEMA, LockError, LockRecord, ServerLock};
 use crate::log;
 use crate::options::ServerOptions;
+use crate::scratch::Scratch;
+use crate::serve::{self, Ended, Serving};
+use crate::server::{Connections, Server};
+use crate::socket::Socket;
 use crate::start::{Handshake, report};
+use crate::supervise::live::LiveRunners;
+use crate::supervise::registry::{self, Registry};
+use crate::supervise::resolve::Resolvers;
+use crate::supervise::spawn::Spawner;
+
+/// How often claims are renewed without a write (decision 2).
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// How long an orphan of an earlier server may take to leave after SIGTERM.
+const REAP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a server until it is stopped, has been idle for long enough, or loses its epoch. Blocks.
 ///
 /// # Errors
-/// When it cannot start; a detached server has told its starter before this returns.
+/// When it cannot start; a detached server has told its starter before this returns. Or when it lost its database.
 pub fn run(options: ServerOptions) -> Result<(), ServerError> {
     let detached = options.detached;
     let result = start(options);
@@ -31,8 +66,146 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
         let _ = nix::unistd::setsid();
     }
     options.places.prepare()?;
-    let _lock = ServerLock::acquire(&options.places)?;
+    let lock = ServerLock::acquire(&options.places)?;
     let log_path = options.places.log();
     log::install(&log_path).map_err(|source| ServerError::Log { path: log_path, source })?;
+    if options.signals {
+        // Whatever a dead runner leaves behind becomes a child of this process and can be found.
+        piw_process::tree::become_subreaper().map_err(ServerError::Runtime)?;
+    }
+    let state = State::open(StateOptions::new(&options.places.state_dir))?;
+    // One thread: messages of runners and clients are short, and SQLite, fork and views have threads of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerError::Runtime)?;
+    let result = runtime.block_on(live(options, &lock, state));
+    // A client that does not read may still hold its writer.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    drop(lock);
+    result
+}
+
+async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result<(), ServerError> {
+    let own = ProcessIdentity::own().map_err(ServerError::Runtime)?;
+    let epoch = take_epoch(&state, &own).await?;
+    lock.publish(&LockRecord {
+        schema: LOCK_SCHEMA.to_owned(),
+        pid: own.pid,
+        start_identity: own.start,
+        boot_id: state.clock().boot_id(),
+        epoch,
+        package_version: PACKAGE_VERSION.to_owned(),
+        socket: options.places.socket.clone(),
+        started_at: piw_state::query::rfc3339(state.clock().wall_ms()),
+    })?;
+    recover(&options, &state).await?;
+    let (server, requests) = assemble(&options, state.clone(), epoch)?;
+    let (lost, fenced) = mpsc::channel(1);
+    let renewing = tokio::spawn(renew(state.clone(), lost));
+    let socket = Socket::open(&options.places, lock)?;
+    tracing::info!(epoch, version = PACKAGE_VERSION, pid = own.pid, "ready");
+    if options.detached {
+        report(&Handshake::Ready);
+    }
+    let serving = Serving {
+        server: Arc::clone(&server),
+        requests,
+        fenced,
+        idle_exit: options.idle_exit,
+        signals: options.signals,
+    };
+    let ended = serving.run(&socket).await?;
+    tracing::info!(?ended, "ending");
+    serve::say_goodbye(&server, socket).await;
+    renewing.abort();
+    match ended {
+        Ended::Stopped | Ended::Idle => Ok(state.release_server().await?),
+        Ended::Fenced(error) => Err(error.into()),
+    }
+}
+
+/// Takes the database over. A recorded owner whose process is provably gone does not hold it any longer.
+async fn take_epoch(state: &State, own: &ProcessIdentity) -> Result<u64, ServerError> {
+    let gone = state.recorded_server().await?.filter(|recorded| {
+        let process = ProcessIdentity {
+            pid: recorded.identity.pid,
+            start: recorded.identity.start_identity.clone(),
+        };
+        !matches!(process.liveness(), Ok(Liveness::Running) | Err(_))
+    });
+    let identity = ServerIdentity {
+        server_id: Uuid::new_v4().to_string(),
+        pid: own.pid,
+        start_identity: own.start.clone(),
+        package_version: PACKAGE_VERSION.to_owned(),
+    };
+    match state
+        .take_server_epoch(identity, gone.map(|recorded| recorded.identity.server_id))
+        .await
+    {
+        Ok(epoch) => Ok(epoch),
+        Err(TakeEpochError::Held(recorded)) => Err(ServerError::Owned {
+            pid: recorded.identity.pid,
+        }),
+        Err(TakeEpochError::State(error)) => Err(error.into()),
+    }
+}
+
+/// Ends what an earlier server left running, then lets the database say what becomes of its work.
+async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerError> {
+    let reaped = registry::reap_left_behind(&options.places.children(), REAP_GRACE).await;
+    Scratch::clear_all(&options.places);
+    let recovered = state.recorded_server().await?;
+    tracing::info!(reaped, ?recovered, "recovered");
     Ok(())
+}
+
+type Assembled = (Arc<Server>, mpsc::Receiver<crate::server::StopRequest>);
+
+fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembled, ServerError> {
+    let registry = Arc::new(Registry::new(options.places.children()));
+    let spawner = Spawner::start(
+        options.internal_exe.clone(),
+        options.places.clone(),
+        Arc::clone(&registry),
+    )
+    .map_err(ServerError::Runtime)?;
+    let live = Arc::new(LiveRunners::default());
+    let output = options.places.output();
+    let resolvers = Resolvers::new(spawner.clone(), Arc::clone(&registry), output.clone());
+    let (stop, requests) = mpsc::channel(16);
+    let server = Arc::new(Server {
+        state,
+        places: options.places.clone(),
+        epoch,
+        started: Instant::now(),
+        max_runners: options.max_runners,
+        live,
+        admissions: Admissions::new(),
+        resolvers,
+        in_flight: InFlight::default(),
+        stop,
+        connections: Connections::default(),
+        closing: watch::Sender::new(false),
+    });
+    Ok((server, requests))
+}
+
+/// Renews the server's claim and those of its runners; correctness never depends on it.
+async fn renew(state: State, lost: mpsc::Sender<StateError>) {
+    let mut tick = tokio::time::interval(RENEW_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match state.renew_server().await {
+            Ok(()) => {}
+            Err(error @ (StateError::Fenced(_) | StateError::Closed)) => {
+                // The main loop ends on the first.
+                let _ = lost.send(error).await;
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "claims cannot be renewed"),
+        }
+    }
 }

@@ -221,3 +221,6 @@ fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
         None => left.len().cmp(&right.len()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,14 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// One process; `None` when the pid is free.
+///
+/// # Errors
+/// When the process table cannot be read.
+pub fn info(pid: u32) -> io::Result<Option<ProcessInfo>> {
+    sys::info(pid)
+}
+
 /// Every process below `root`, parents before children, zombies included, `root` itself not.
 ///
 /// # Errors

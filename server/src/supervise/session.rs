@@ -1,0 +1,321 @@
+//! One runner's conversation: messages in, replies and orders out, until it leaves or has to.
+
+use std::time::Duration;
+
+use piw_process::{ProcessIdentity, tree};
+use piw_protocol::child::{
+    CHILD_SCHEMA, ChildBody, ChildMessage, Next, NodeStart, PushAction, REPLY_SCHEMA, ReplyOutcome, ServerPush,
+    ServerReply,
+};
+use piw_protocol::run::ErrorInfo;
+use piw_state::{Claim, State};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::channel::{ChannelError, Incoming, Outgoing};
+use super::live::{LiveRunners, Order};
+use super::registry::{Entry, Kind, Registry};
+
+/// From spawn to `runner.ready`: loading user code has limits of its own, this ends what escapes them.
+const STARTUP: Duration = Duration::from_secs(60);
+/// How long past a node's own budget the server waits for the runner to end the node itself.
+const OVERRUN: Duration = Duration::from_secs(10);
+/// How long a runner may take to leave once it has no more to do.
+const LEAVE: Duration = Duration::from_secs(10);
+/// How long a runner may take to abort its node, before it is ended from outside.
+const ABORT: Duration = Duration::from_secs(5);
+/// Bytes of user output kept of one generation.
+const OUTPUT_LIMIT: usize = 256 * 1024;
+
+/// Why a conversation ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The runner closed its channel, or exited.
+    Left,
+    /// It did not get ready in time.
+    StartupTimedOut,
+    /// Its node overran its budget and the runner did not end it.
+    NodeOverran,
+    /// It did not leave in time after it had to.
+    Lingered,
+    /// It broke the protocol.
+    Violation(String),
+    /// The server cannot go on: its database failed.
+    Failed(piw_state::StateError),
+}
+
+/// What a conversation showed.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// `runner.ready` was accepted.
+    pub(crate) ready: bool,
+    /// `runner.exiting` was said, with its reason.
+    pub(crate) exiting: Option<String>,
+    /// The server ordered the end.
+    pub(crate) ordered: Option<Order>,
+    /// A message was answered with `claimLost`.
+    pub(crate) claim_lost: bool,
+    /// Output of user code, bounded.
+    pub(crate) output: String,
+}
+
+/// One runner.
+pub(crate) struct Session<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) registry: &'a Registry,
+    pub(crate) live: &'a LiveRunners,
+    pub(crate) claim: Claim,
+    pub(crate) run_id: &'a str,
+    pub(crate) generation: u64,
+    pub(crate) runner_epoch: &'a str,
+    pub(crate) identity: &'a ProcessIdentity,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) seen: Seen,
+    /// When the server loses patience, and with what.
+    deadline: Option<(Instant, Patience)>,
+}
+
+/// What a deadline is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Startup,
+    Node,
+    Leaving,
+}
+
+impl<'a> Session<'a> {
+    #[expect(clippy::too_many_arguments, reason = "one borrow of each collaborator")]
+    pub(crate) fn new(
+        state: &'a State,
+        registry: &'a Registry,
+        live: &'a LiveRunners,
+        claim: Claim,
+        (run_id, generation, runner_epoch): (&'a str, u64, &'a str),
+        identity: &'a ProcessIdentity,
+        outgoing: Outgoing,
+    ) -> Self {
+        Self {
+            state,
+            registry,
+            live,
+            claim,
+            run_id,
+            generation,
+            runner_epoch,
+            identity,
+            outgoing,
+            seen: Seen::default(),
+            deadline: Some((Instant::now() + STARTUP, Patience::Startup)),
+        }
+    }
+
+    /// Talks until the runner leaves or has to be ended.
+    pub(crate) async fn talk(
+        &mut self,
+        incoming: &mut Incoming,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        child: &mut tokio::process::Child,
+    ) -> End {
+        let mut exited = false;
+        loop {
+            let deadline = self.deadline.map_or_else(far_away, |(at, _)| at);
+            tokio::select! {
+                biased;
+                Some(order) = orders.recv() => {
+                    if let Err(error) = self.obey(order).await {
+                        return End::Violation(error.to_string());
+                    }
+                }
+                frame = incoming.next() => match frame {
+                    Ok(Some(frame)) => match self.message(&frame).await {
+                        Ok(()) => {}
+                        Err(end) => return end,
+                    },
+                    Ok(None) | Err(ChannelError::Io(_)) => return End::Left,
+                    Err(error) => return End::Violation(error.to_string()),
+                },
+                _ = child.wait(), if !exited => {
+                    // What it wrote before it died is still in the channel; a descendant may keep the channel open.
+                    exited = true;
+                    self.patience(Duration::from_millis(500), Patience::Leaving);
+                }
+                () = tokio::time::sleep_until(deadline) => {
+                    return match self.deadline.map(|(_, patience)| patience) {
+                        Some(Patience::Startup) => End::StartupTimedOut,
+                        Some(Patience::Node) => End::NodeOverran,
+                        Some(Patience::Leaving) | None if exited => End::Left,
+                        Some(Patience::Leaving) | None => End::Lingered,
+                    };
+                }
+            }
+        }
+    }
+
+    fn patience(&mut self, limit: Duration, what: Patience) {
+        self.deadline = Some((Instant::now() + limit, what));
+    }
+
+    async fn obey(&mut self, order: Order) -> Result<(), ChannelError> {
+        if self.seen.ordered == Some(Order::End) {
+            return Ok(());
+        }
+        self.seen.ordered = Some(order);
+        if !self.seen.ready {
+            // Nothing executes yet, and pushes may follow `runner.ready` only.
+            self.patience(Duration::ZERO, Patience::Leaving);
+            return Ok(());
+        }
+        let push = match order {
+            Order::Stop => PushAction::Stop,
+            Order::End => {
+                self.patience(ABORT, Patience::Leaving);
+                PushAction::Cancel
+            }
+        };
+        self.outgoing.send(&ServerPush { schema: REPLY_SCHEMA.to_owned(), push }).await
+    }
+
+    /// Decides one message and answers it. `Err`: the conversation is over.
+    async fn message(&mut self, frame: &[u8]) -> Result<(), End> {
+        let message: ChildMessage =
+            piw_protocol::canonical::from_slice(frame).map_err(|error| End::Violation(error.to_string()))?;
+        if message.schema != CHILD_SCHEMA {
+            return Err(End::Violation(format!("schema {:?} is not {CHILD_SCHEMA:?}", message.schema)));
+        }
+        let reply = self.decide(&message).await?;
+        let outcome = reply.outcome;
+        match self.outgoing.send(&reply).await {
+            Ok(()) => {}
+            // It died meanwhile: the channel's end says so next.
+            Err(ChannelError::Io(_)) => {}
+            Err(error) => return Err(End::Violation(error.to_string())),
+        }
+        match outcome {
+            ReplyOutcome::Accepted | ReplyOutcome::Adopted => self.note(&message.body),
+            ReplyOutcome::ClaimLost => {
+                self.seen.claim_lost = true;
+                self.patience(LEAVE, Patience::Leaving);
+            }
+            ReplyOutcome::Rejected => {}
+        }
+        Ok(())
+    }
+
+    async fn decide(&mut self, message: &ChildMessage) -> Result<ServerReply, End> {
+        // Who is speaking comes before what is said.
+        if message.run_id != self.run_id
+            || message.generation != self.generation
+            || message.runner_epoch != self.runner_epoch
+        {
+            return Ok(reply(message, ReplyOutcome::ClaimLost, Some("the message names another run, generation or epoch")));
+        }
+        match &message.body {
+            ChildBody::ProcessRegister { pid, start_identity, label } => {
+                self.register(message, *pid, start_identity, label).await
+            }
+            ChildBody::ProcessUnregister { pid, start_identity } => {
+                self.registry.unregister(&ProcessIdentity { pid: *pid, start: start_identity.clone() });
+                Ok(reply(message, ReplyOutcome::Accepted, None))
+            }
+            ChildBody::Progress { stream, text } => {
+                let room = OUTPUT_LIMIT.saturating_sub(self.seen.output.len());
+                let text = format!("[{stream}] {text}\n");
+                let end = text.floor_char_boundary(room.min(text.len()));
+                self.seen.output.push_str(&text[..end]);
+                Ok(reply(message, ReplyOutcome::Accepted, None))
+            }
+            ChildBody::Exiting { reason } => {
+                self.seen.exiting = Some(reason.clone());
+                Ok(reply(message, ReplyOutcome::Accepted, None))
+            }
+            _ => self.state.apply_child(&self.claim, message.clone()).await.map_err(End::Failed),
+        }
+    }
+
+    /// Registers a held process group: the runner's own direct child, under a live claim.
+    async fn register(
+        &mut self,
+        message: &ChildMessage,
+        pid: u32,
+        start_identity: &str,
+        label: &str,
+    ) -> Result<ServerReply, End> {
+        let refuse = |why: String| reply(message, ReplyOutcome::Rejected, Some(&why));
+        let checked = self.state.apply_child(&self.claim, message.clone()).await.map_err(End::Failed)?;
+        if !matches!(checked.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted) {
+            return Ok(checked);
+        }
+        match tree::info(pid) {
+            Ok(Some(info)) if info.start == start_identity && info.parent == self.identity.pid => {}
+            Ok(_) => return Ok(refuse(format!("process {pid} ({label}) is no direct child of this runner"))),
+            Err(error) => return Ok(refuse(format!("process {pid} cannot be looked up: {error}"))),
+        }
+        let entry = Entry {
+            kind: Kind::Group,
+            pid,
+            start_identity: start_identity.to_owned(),
+            runner_pid: self.identity.pid,
+            run_id: Some(self.run_id.to_owned()),
+        };
+        Ok(match self.registry.register(entry) {
+            Ok(()) => checked,
+            Err(error) => refuse(error.to_string()),
+        })
+    }
+
+    /// Takes note of what an accepted message means for deadlines and for naming what executes.
+    fn note(&mut self, body: &ChildBody) {
+        match body {
+            ChildBody::Ready { .. } => {
+                self.seen.ready = true;
+                self.deadline = None;
+                if self.seen.ordered.is_some() {
+                    self.patience(LEAVE, Patience::Leaving);
+                }
+            }
+            ChildBody::NodeStarted(start) => self.node_started(start),
+            ChildBody::NodeFinished(finish) | ChildBody::NodeFailed(finish) => match &finish.next {
+                Next::Start(start) => self.node_started(start),
+                _ => self.leaving(),
+            },
+            ChildBody::RunParked { .. } | ChildBody::RunFinished(_) | ChildBody::Exiting { .. } => self.leaving(),
+            _ => {}
+        }
+    }
+
+    fn node_started(&mut self, start: &NodeStart) {
+        self.live.executes(self.run_id, Some(&start.node_id));
+        if self.deadline.is_some_and(|(_, patience)| patience == Patience::Leaving) {
+            return;
+        }
+        self.deadline = start.timeout_ms.map(|budget| {
+            let budget = Duration::from_millis(budget).saturating_add(OVERRUN);
+            (Instant::now().checked_add(budget).unwrap_or_else(far_away), Patience::Node)
+        });
+    }
+
+    fn leaving(&mut self) {
+        self.live.executes(self.run_id, None);
+        self.patience(LEAVE, Patience::Leaving);
+    }
+}
+
+/// A reply that the state crate has no part in.
+fn reply(message: &ChildMessage, outcome: ReplyOutcome, error: Option<&str>) -> ServerReply {
+    ServerReply {
+        schema: REPLY_SCHEMA.to_owned(),
+        message_id: message.message_id.clone(),
+        outcome,
+        revision: None,
+        payload: None,
+        error: error.map(|message| ErrorInfo {
+            code: Some(if outcome == ReplyOutcome::ClaimLost { "claimLost" } else { "protocolRejected" }.to_owned()),
+            message: message.to_owned(),
+            stack: None,
+        }),
+    }
+}
+
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(86_400 * 365)
+}
