@@ -221,6 +221,3 @@ fn key_order(left: &str, right: &str) -> std::cmp::Ordering {
         None => left.len().cmp(&right.len()),
     }
 }
-
-#[cfg(test)]
-mod tests;

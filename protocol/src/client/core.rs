@@ -40,6 +40,8 @@ pub(super) enum Command {
 struct Pending {
     call: Call,
     reply: oneshot::Sender<Result<Response, ClientError>>,
+    /// Connections that broke while it had no answer.
+    losses: u32,
 }
 
 /// Whose answer a request id waits for.
@@ -133,7 +135,7 @@ impl Core {
         }
         let key = self.next_call;
         self.next_call += 1;
-        self.calls.insert(key, Pending { call, reply });
+        self.calls.insert(key, Pending { call, reply, losses: 0 });
         if self.phase == Phase::Ready {
             self.send_call(key);
         }
@@ -286,7 +288,8 @@ impl Core {
         self.subscriptions.values().any(Subscription::is_asked)
     }
 
-    /// Asks for the next subscription that this connection does not have; when none is left, the retry budget is whole again.
+    /// Asks for the next subscription that this connection does not have. When none is left, the retry budget is whole again,
+    /// unless a call that lost its connection before has no answer yet: it may be what breaks the connections.
     fn restore_next(&mut self, now: Instant) {
         if self.is_restoring() {
             return;
@@ -297,8 +300,12 @@ impl Core {
             .find(|(_, subscription)| subscription.is_wanted(now));
         match next.map(|(id, _)| id.clone()) {
             Some(id) => self.send_watch(&id, now),
-            None if self.subscriptions.values().all(Subscription::is_settled) => self.failures = 0,
-            None => {}
+            None => {
+                let settled = self.subscriptions.values().all(Subscription::is_settled);
+                if settled && self.calls.values().all(|pending| pending.losses == 0) {
+                    self.failures = 0;
+                }
+            }
         }
     }
 
@@ -309,13 +316,11 @@ impl Core {
                     drop(pending.reply.send(Ok(response)));
                 }
             }
-            Some(Waiting::Watch(id)) => {
-                self.watch_answered(&id, response, now);
-                self.restore_next(now);
-            }
+            Some(Waiting::Watch(id)) => self.watch_answered(&id, response, now),
             Some(Waiting::Unwatch) => {}
             None => return Err(format!("an answer to the unknown request {:?}", response.request_id)),
         }
+        self.restore_next(now);
         Ok(())
     }
 
@@ -385,6 +390,9 @@ impl Core {
         };
         let delay = retry.delay;
         let spent = self.failures >= self.options.retry_budget;
+        for pending in self.calls.values_mut() {
+            pending.losses += 1;
+        }
         for subscription in self.subscriptions.values_mut() {
             subscription.lost(&retry, spent);
         }
