@@ -171,7 +171,7 @@ fn views_survive_their_types_unchanged() {
             ("valid/event-run_snapshot.json", Ok(ServerMessage::Event(event))) => same::<RunView>(&event.payload),
             ("valid/event-run_page.json", Ok(ServerMessage::Event(event))) => same::<RunPage>(&event.payload),
             ("valid/event-unavailable.json", Ok(ServerMessage::Event(event))) => {
-                same::<ops::OperationError>(&event.payload)
+                same::<ops::OperationError>(&event.payload);
             }
             ("valid/response-content-chunk.json", Ok(ServerMessage::Response(response))) => {
                 same::<ContentChunk>(&response.receipt.unwrap());
