@@ -10,16 +10,31 @@
 //! | [`definition`] | the checked definition and its index |
 //! | [`route`] | path expressions and the choice of a case |
 //! | [`machine`] | the run machine: what follows, checked and planned by the same code |
+//! | [`attempt`], [`failure`] | crashed attempts, failure classes, reasons to park |
+//! | [`lifecycle`] | which command a run takes in which state |
+//! | [`display`] | status, activity and controls that renderers show |
+//! | [`effect`] | effect keys, reservations, settlements |
+//! | [`update`], [`progress`] | published updates, their limits, the time that is left |
+//! | [`value`], [`title`] | JSON value rules, run titles |
 //! | [`names`], [`problem`], [`limits`] | names, problems and bounds |
 
+pub mod attempt;
 pub mod compile;
 pub mod definition;
+pub mod display;
+pub mod effect;
+pub mod failure;
+pub mod lifecycle;
 pub mod limits;
 pub mod machine;
 pub mod names;
 pub mod problem;
+pub mod progress;
 pub mod raw;
 pub mod route;
+pub mod title;
+pub mod update;
+pub mod value;
 
 pub use compile::compile;
 pub use definition::{Definition, Node, NodeTimeout, Scope};
