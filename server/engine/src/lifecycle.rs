@@ -104,7 +104,7 @@ pub fn check_pause(run: &RunFacts<'_>) -> Result<(), Refusal> {
 /// Says why not.
 pub fn check_resume(run: &RunFacts<'_>) -> Result<(), Refusal> {
     check_alive(run)?;
-    let parked = run.parked && run.status == RunStatus::Running;
+    let parked = run.parked && run.status == RunStatus::Running && run.request.is_none();
     if !run.paused && !parked {
         return Err(Refusal::NothingToResume);
     }

@@ -9,13 +9,13 @@ use piw_protocol::definition::{
 };
 use serde_json::Value;
 
-use super::problem;
+use super::boxed;
 use crate::limits;
 use crate::names::{qualify, shown};
 use crate::problem::{GraphProblem, Rule};
 use crate::raw::{RawDefinition, RawEdge, RawNode};
 
-type Flat<T> = Result<T, GraphProblem>;
+type Flat<T> = Result<T, Box<GraphProblem>>;
 
 pub(super) fn flatten(raw: &RawDefinition) -> Flat<DefinitionSnapshot> {
     let mut snapshot = DefinitionSnapshot {
@@ -82,7 +82,7 @@ fn bounded(raw: &RawDefinition, mount: &str, kind: &str, name: &str) -> Flat<Str
             id.len(),
             limits::ID_BYTES
         );
-        return Err(problem(
+        return Err(boxed(
             raw,
             mount,
             Some(format!("{kind} \"{}\"", shown(name))),
@@ -125,7 +125,7 @@ fn route(raw: &RawDefinition, mount: &str, edge: &RawEdge) -> Flat<EdgeRoute> {
     }
     let Some(switch) = &edge.switch else {
         let message = "an edge needs `to` or `switch`".to_owned();
-        return Err(problem(raw, mount, None, Rule::EdgeShape, &edge.from, message));
+        return Err(boxed(raw, mount, None, Rule::EdgeShape, &edge.from, message));
     };
     let cases = switch
         .cases
@@ -152,7 +152,7 @@ fn entry(raw: &RawDefinition, mount: &str, name: &str) -> Flat<String> {
         return Ok(qualify(mount, name));
     }
     let message = format!("\"{}\" is no node and no mount", shown(name));
-    Err(problem(raw, mount, None, Rule::UnknownTarget, name, message))
+    Err(boxed(raw, mount, None, Rule::UnknownTarget, name, message))
 }
 
 /// Qualified id of the node that an edge or exit leaves: a node, or the node behind `<mount>.<exit>`.
@@ -170,7 +170,7 @@ fn source(raw: &RawDefinition, mount: &str, name: &str) -> Flat<String> {
         (Some(child), Some(exit)) => source(child, &qualify(mount, child_mount), &exit.node),
         _ => {
             let message = format!("\"{}\" names no exit of a mount", shown(name));
-            Err(problem(raw, mount, None, Rule::UnknownExit, name, message))
+            Err(boxed(raw, mount, None, Rule::UnknownExit, name, message))
         }
     }
 }

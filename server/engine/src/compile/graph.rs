@@ -211,9 +211,8 @@ fn reachable(reporter: &mut Reporter<'_>, names: &Names<'_>) {
     let raw = reporter.raw;
     let mut leads: HashMap<&str, Vec<&str>> = HashMap::new();
     for edge in &raw.edges {
-        let from = match names.source(&edge.from) {
-            Ok(Source::Node(name) | Source::MountExit(name)) => name,
-            Err(_) => continue,
+        let Ok(Source::Node(from) | Source::MountExit(from)) = names.source(&edge.from) else {
+            continue;
         };
         leads.entry(from).or_default().extend(targets(edge).map(|(_, to)| to));
     }

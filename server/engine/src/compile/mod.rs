@@ -34,7 +34,7 @@ pub fn compile(raw: &RawDefinition) -> Result<Definition, Vec<GraphProblem>> {
     if !problems.list.is_empty() {
         return Err(problems.list);
     }
-    let snapshot = flatten::flatten(raw).map_err(|problem| vec![problem])?;
+    let snapshot = flatten::flatten(raw).map_err(|problem| vec![*problem])?;
     Definition::from_snapshot(snapshot).map_err(|error| {
         let mut reporter = Reporter {
             raw,
@@ -57,7 +57,7 @@ pub fn check_cycle(
     mount: &str,
     next: &SourceRef,
     next_name: &str,
-) -> Result<(), GraphProblem> {
+) -> Result<(), Box<GraphProblem>> {
     let same = |link: &&MountLink<'_>| same_source(link.source, next) && link.name == next_name;
     if chain.iter().find(same).is_none() {
         return Ok(());
@@ -74,7 +74,7 @@ pub fn check_cycle(
         .collect::<Vec<_>>()
         .join(" → ");
     let mounts: Vec<&str> = chain.iter().skip(1).map(|link| link.mount).collect();
-    Err(GraphProblem {
+    Err(Box::new(GraphProblem {
         file: source_label(parent.source),
         workflow: parent.name.to_owned(),
         mount: mounts.join("/"),
@@ -82,7 +82,7 @@ pub fn check_cycle(
         value: mount.to_owned(),
         rule: Rule::IncludeCycle,
         message: format!("\"{next_name}\" is already being mounted: {path}"),
-    })
+    }))
 }
 
 /// One workflow on the way from the root to a mount.
@@ -99,8 +99,8 @@ pub struct MountLink<'a> {
 /// Identity of a source: its path or built-in id, whatever its content.
 fn same_source(a: &SourceRef, b: &SourceRef) -> bool {
     match (a, b) {
-        (SourceRef::File { path: a, .. }, SourceRef::File { path: b, .. }) => a == b,
-        (SourceRef::Builtin { id: a, .. }, SourceRef::Builtin { id: b, .. }) => a == b,
+        (SourceRef::File { path: a, .. }, SourceRef::File { path: b, .. })
+        | (SourceRef::Builtin { id: a, .. }, SourceRef::Builtin { id: b, .. }) => a == b,
         _ => false,
     }
 }
@@ -134,7 +134,7 @@ impl<'a> Tree<'a> {
         for include in &raw.includes {
             let name = include.mount.as_str();
             if let Err(cycle) = check_cycle(&self.chain, name, &include.definition.source, &include.definition.name) {
-                problems.add(cycle);
+                problems.add(*cycle);
             } else if self.chain.len() > limits::INCLUDE_DEPTH {
                 let message = format!("mounts are nested deeper than {}", limits::INCLUDE_DEPTH);
                 let mut reporter = Reporter { raw, mount, problems };
@@ -200,4 +200,15 @@ fn problem(
         rule,
         message,
     }
+}
+
+fn boxed(
+    raw: &RawDefinition,
+    mount: &str,
+    subject: Option<String>,
+    rule: Rule,
+    value: &str,
+    message: String,
+) -> Box<GraphProblem> {
+    Box::new(problem(raw, mount, subject, rule, value, message))
 }

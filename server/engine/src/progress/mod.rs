@@ -187,7 +187,7 @@ fn time(value: &Value) -> Option<i64> {
         .as_str()?
         .parse::<jiff::Timestamp>()
         .ok()
-        .map(|at| at.as_millisecond())
+        .map(jiff::Timestamp::as_millisecond)
 }
 
 #[cfg(test)]
