@@ -187,6 +187,9 @@ pub struct PageRequest {
     pub kind: PageKind,
     /// Index of the first item (a number), or for `trace_at_step` `{attemptId}` or `{step}`.
     pub cursor: Value,
+    /// Wanted items, default and maximum 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
 }
 
 /// Payload of `view.content`.

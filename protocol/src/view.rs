@@ -326,6 +326,9 @@ pub struct StepView {
     /// Index of the step in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
+    /// The whole `{error?, action?, assistantMessage?, conversation?}`, when a text in them was shortened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_content: Option<ArtifactEnvelope>,
 }
 
 impl StepView {

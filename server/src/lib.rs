@@ -17,6 +17,7 @@ pub mod lock;
 pub mod log;
 pub mod options;
 pub mod paths;
+pub mod projection;
 pub mod publish;
 pub mod start;
 

@@ -4,6 +4,20 @@
 //! references, windows are cut to byte budgets, the display status is decided. It knows nothing of sockets or subscriptions
 //! ([`crate::publish`]) and writes nothing itself: content that a view needs stored is handed back to the caller.
 
+mod bounds;
+mod content;
+mod display;
 mod error;
+mod graph;
+mod list;
+mod nodes;
+mod pages;
+mod reason;
+mod run;
+mod step;
+mod update;
 
 pub use error::ViewError;
+pub(crate) use list::{Changes, ListChange, ListFilter, RunListFeed, Window};
+pub(crate) use pages::content_chunk;
+pub(crate) use run::{Projected, Projector};

@@ -59,7 +59,12 @@ pub(crate) struct Window<T> {
 impl<T: Serialize> Window<T> {
     /// An empty window of at most `count` items and about `bytes` bytes.
     pub(crate) fn new(count: usize, bytes: usize) -> Self {
-        Self { items: Vec::new(), count, bytes, used: 0 }
+        Self {
+            items: Vec::new(),
+            count,
+            bytes,
+            used: 0,
+        }
     }
 
     /// Takes an item if it fits. `false`: the window is full and the item was not taken.

@@ -5,30 +5,13 @@ use piw_protocol::child::ContentRef;
 use piw_protocol::view::{ARTIFACT_THRESHOLD, ArtifactRef, ViewValue};
 use piw_state::query::content::{self as stored, JSON, TEXT};
 use piw_state::query::{QueryError, Reader, StoredValue};
+use piw_state::{RunKey, State, StateError, ViewContent, ViewContentSource};
 use serde_json::Value;
-
-/// Content that must be stored under the run before a view that names it is sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NewContent {
-    /// Its name.
-    pub(crate) reference: ContentRef,
-    /// Where its bytes are.
-    pub(crate) source: NewSource,
-}
-
-/// Where the bytes of new content are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NewSource {
-    /// In `blobs`, under this id.
-    Blob(i64),
-    /// Made by the view.
-    Generated(Vec<u8>),
-}
 
 /// Collects the content that one view names.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    named: Vec<NewContent>,
+    named: Vec<ViewContent>,
 }
 
 impl Contents {
@@ -39,7 +22,7 @@ impl Contents {
             Some(StoredValue::Inline(value)) => self.value(value),
             Some(StoredValue::Content { blob, reference }) => {
                 let artifact = artifact(&reference);
-                self.name(reference, NewSource::Blob(blob));
+                self.name(reference, ViewContentSource::Blob(blob));
                 ViewValue::Artifact(artifact)
             }
         }
@@ -62,8 +45,13 @@ impl Contents {
     /// A reference to content that is stored in `blobs`.
     pub(crate) fn blob(&mut self, blob: i64, reference: ContentRef) -> ArtifactRef {
         let artifact = artifact(&reference);
-        self.name(reference, NewSource::Blob(blob));
+        self.name(reference, ViewContentSource::Blob(blob));
         artifact
+    }
+
+    /// A reference to a value, whatever its size.
+    pub(crate) fn json(&mut self, value: &Value) -> ArtifactRef {
+        self.generated(canonical::write_value(value), JSON)
     }
 
     fn generated(&mut self, bytes: Vec<u8>, media_type: &str) -> ArtifactRef {
@@ -73,25 +61,48 @@ impl Contents {
             media_type: media_type.to_owned(),
         };
         let artifact = artifact(&reference);
-        self.name(reference, NewSource::Generated(bytes));
+        self.name(reference, ViewContentSource::Generated(bytes));
         artifact
     }
 
-    fn name(&mut self, reference: ContentRef, source: NewSource) {
+    fn name(&mut self, reference: ContentRef, source: ViewContentSource) {
         if !self.named.iter().any(|known| known.reference == reference) {
-            self.named.push(NewContent { reference, source });
+            self.named.push(ViewContent { reference, source });
         }
     }
 
-    /// The named content that is not stored under the run yet.
-    pub(crate) fn missing(self, reader: &Reader, run: i64) -> Result<Vec<NewContent>, QueryError> {
-        let mut missing = Vec::new();
+    /// Everything that the view names, and what of it is not stored under the run yet.
+    pub(crate) fn finish(self, reader: &Reader, run: i64) -> Result<NamedContent, QueryError> {
+        let mut named = NamedContent {
+            run,
+            ..NamedContent::default()
+        };
         for content in self.named {
+            named.all.push(content.reference.clone());
             if !stored::is_stored(reader, run, &content.reference)? {
-                missing.push(content);
+                named.missing.push(content);
             }
         }
-        Ok(missing)
+        Ok(named)
+    }
+}
+
+/// The content that a finished view names.
+#[derive(Debug, Default)]
+pub(crate) struct NamedContent {
+    /// `runs.id`.
+    run: i64,
+    all: Vec<ContentRef>,
+    missing: Vec<ViewContent>,
+}
+
+impl NamedContent {
+    /// Stores what is missing; a view must not be sent before this resolved.
+    pub(crate) async fn store(self, state: &State) -> Result<(), StateError> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        state.store_view_content(RunKey(self.run), self.missing, self.all).await
     }
 }
 
@@ -110,8 +121,10 @@ pub(crate) fn artifact(reference: &ContentRef) -> ArtifactRef {
 pub(crate) fn parse_path(path: &str) -> Option<(&str, &'static str)> {
     let name = path.strip_prefix("artifacts/sha256/")?;
     let (digest, extension) = name.split_once('.')?;
-    let is_digest =
-        digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let is_digest = digest.len() == 64
+        && digest
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     let media_type = match extension {
         "json" => JSON,
         "txt" => TEXT,
@@ -132,7 +145,9 @@ mod tests {
         let fits = Value::String("x".repeat(ARTIFACT_THRESHOLD - 2));
         assert_eq!(contents.value(fits.clone()), ViewValue::Inline(fits));
         let large = Value::String("x".repeat(ARTIFACT_THRESHOLD - 1));
-        let ViewValue::Artifact(reference) = contents.value(large.clone()) else { panic!("it is above the threshold") };
+        let ViewValue::Artifact(reference) = contents.value(large.clone()) else {
+            panic!("it is above the threshold")
+        };
         assert_eq!(reference.bytes, ARTIFACT_THRESHOLD as u64 + 1);
         assert_eq!(contents.value(large), ViewValue::Artifact(reference.clone()));
         assert_eq!(contents.named.len(), 1, "the same content is stored once");

@@ -2,9 +2,11 @@
 
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::OperationError;
+use piw_state::StateError;
+use piw_state::query::QueryError;
 
 /// A view, page or content request that cannot be answered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ViewError {
     /// No such run.
     #[error("there is no run {run_id}")]
@@ -60,17 +62,9 @@ pub enum ViewError {
         /// The limit.
         limit: usize,
     },
-    /// The database could not be read, or holds what this program cannot make sense of.
-    #[error("cannot read {what}: {message}")]
-    Read {
-        /// What was being read.
-        what: &'static str,
-        /// Why it failed.
-        message: String,
-    },
     /// The state database failed.
-    #[error("{0}")]
-    State(#[source] std::sync::Arc<piw_state::StateError>),
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The connection has too many subscriptions.
     #[error(transparent)]
     TooManySubscriptions(#[from] crate::publish::TooManySubscriptions),
@@ -90,7 +84,7 @@ impl ViewError {
             Self::StaleList { .. } => "stale_list",
             Self::BadRequest { .. } => "invalid_request",
             Self::NotBuilt { .. } => "not_built",
-            Self::TooLarge { .. } | Self::Read { .. } => "projection_failed",
+            Self::TooLarge { .. } | Self::State(_) => "projection_failed",
             Self::TooManySubscriptions(_) => "too_many_subscriptions",
             Self::Stopping => "stopping",
         }
@@ -103,13 +97,23 @@ impl ViewError {
             Self::RunNotFound { .. } | Self::ContentNotFound { .. } => Outcome::NotFound,
             Self::StaleRevision { .. } | Self::StaleList { .. } => Outcome::Conflict,
             Self::BadRequest { .. } | Self::TooManySubscriptions(_) => Outcome::Rejected,
-            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::Read { .. } | Self::Stopping => Outcome::Unavailable,
+            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::State(_) | Self::Stopping => Outcome::Unavailable,
         }
     }
 
     /// The error as it travels.
     #[must_use]
     pub fn operation_error(&self) -> OperationError {
-        OperationError { reason: self.reason().to_owned(), message: self.to_string(), cause: None }
+        OperationError {
+            reason: self.reason().to_owned(),
+            message: self.to_string(),
+            cause: None,
+        }
+    }
+}
+
+impl From<QueryError> for ViewError {
+    fn from(error: QueryError) -> Self {
+        Self::State(error.into())
     }
 }

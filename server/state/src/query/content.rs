@@ -111,13 +111,9 @@ fn read_blob(reader: &Reader, blob: i64, offset: u64, limit: usize) -> Result<Ve
     Ok(bytes)
 }
 
-/// A blob that is known to hold a small JSON value.
-pub(crate) fn json(reader: &Reader, blob: i64) -> Result<Value> {
-    let bytes = read_blob(reader, blob, 0, 16 * 1024 * 1024)?;
+/// A blob that holds a JSON value small enough to be opened; the caller has looked at its length.
+pub fn json(reader: &Reader, blob: i64, reference: &ContentRef) -> Result<Value> {
+    let length = usize::try_from(reference.bytes).map_err(|error| QueryError::corrupt("content", error))?;
+    let bytes = read_blob(reader, blob, 0, length)?;
     serde_json::from_slice(&bytes).map_err(|error| QueryError::corrupt("content", error))
-}
-
-/// A blob as canonical JSON, or as far as its first `limit` bytes go.
-pub fn head(reader: &Reader, blob: i64, limit: usize) -> Result<Vec<u8>> {
-    read_blob(reader, blob, 0, limit)
 }

@@ -1,6 +1,6 @@
 //! The facts of one run that lists and views share, and its values, sources and definition.
 
-use piw_protocol::definition::DefinitionSnapshot;
+use piw_protocol::definition::{DefinitionSnapshot, NodeType};
 use piw_protocol::run::{ErrorInfo, MountedSource, RunStatus, SourceMap, SourceRef};
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -263,12 +263,22 @@ pub fn value(reader: &Reader, id: i64, which: RunValue) -> Result<Option<StoredV
 pub fn error(reader: &Reader, id: i64) -> Result<Option<ErrorInfo>> {
     let value = match value(reader, id, RunValue::Error)? {
         Some(StoredValue::Inline(value)) => value,
-        Some(StoredValue::Content { blob, .. }) => super::content::json(reader, blob)?,
+        Some(StoredValue::Content { blob, reference }) => super::content::json(reader, blob, &reference)?,
         None => return Ok(None),
     };
     serde_json::from_value(value)
         .map(Some)
         .map_err(|error| QueryError::corrupt("run error", error))
+}
+
+/// The error of a run when it is small enough to be in its row; lists show no other.
+pub fn short_error(reader: &Reader, id: i64) -> Result<Option<ErrorInfo>> {
+    match value(reader, id, RunValue::Error)? {
+        Some(StoredValue::Inline(value)) => serde_json::from_value(value)
+            .map(Some)
+            .map_err(|error| QueryError::corrupt("run error", error)),
+        Some(StoredValue::Content { .. }) | None => Ok(None),
+    }
 }
 
 /// A definition without its snapshot.
@@ -315,22 +325,23 @@ pub fn parse_definition(value: serde_json::Value) -> Result<DefinitionSnapshot> 
     serde_json::from_value(value).map_err(|error| QueryError::corrupt("definition", error))
 }
 
-/// Qualified ids of a definition's nodes, by node index.
-pub fn node_ids(reader: &Reader, definition: i64) -> Result<Vec<String>> {
+/// Qualified id and type of every node of a definition, by node index.
+pub fn nodes(reader: &Reader, definition: i64) -> Result<Vec<(String, NodeType)>> {
     let mut statement =
-        reader.prepare_cached("SELECT node_id FROM definition_nodes WHERE definition = ?1 ORDER BY node")?;
-    let ids = statement
-        .query_map([definition], |row| row.get(0))?
-        .collect::<rusqlite::Result<Vec<String>>>()?;
-    Ok(ids)
+        reader.prepare_cached("SELECT node_id, node_type FROM definition_nodes WHERE definition = ?1 ORDER BY node")?;
+    let mut rows = statement.query([definition])?;
+    let mut nodes = Vec::new();
+    while let Some(row) = rows.next()? {
+        nodes.push((
+            row.get(0)?,
+            word("node type", row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?,
+        ));
+    }
+    Ok(nodes)
 }
 
-/// Qualified id of one node.
-pub fn node_id(reader: &Reader, definition: i64, node: i64) -> Result<String> {
-    let mut statement =
-        reader.prepare_cached("SELECT node_id FROM definition_nodes WHERE definition = ?1 AND node = ?2")?;
-    statement
-        .query_row([definition, node], |row| row.get(0))
-        .optional()?
-        .ok_or_else(|| QueryError::corrupt("node", format!("definition {definition} has no node {node}")))
+/// `runs.id` of a public id; `None` when there is no such run.
+pub fn key(reader: &Reader, run_id: &str) -> Result<Option<i64>> {
+    let mut statement = reader.prepare_cached("SELECT id FROM runs WHERE run_id = ?1 AND deleted_at IS NULL")?;
+    Ok(statement.query_row([run_id], |row| row.get(0)).optional()?)
 }

@@ -149,7 +149,7 @@ pub fn scan(
     chain: &Chain,
     range: Range<u64>,
     order: Order,
-    mut visit: impl FnMut(StepRow) -> ControlFlow<()>,
+    mut visit: impl FnMut(StepRow) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let direction = if order == Order::Forward { "ASC" } else { "DESC" };
     let mut statement = reader.prepare_cached(&format!(
@@ -159,7 +159,7 @@ pub fn scan(
     for part in chain.parts(&range, order) {
         let mut rows = statement.query(params![part.run, signed(part.steps.start), signed(part.steps.end)])?;
         while let Some(row) = rows.next()? {
-            if visit(read_step(reader, row)?).is_break() {
+            if visit(read_step(reader, row)?)?.is_break() {
                 return Ok(());
             }
         }

@@ -46,6 +46,8 @@ pub struct TraceAttempt {
     pub active_ms: Option<u64>,
     /// Computed one-line detail.
     pub status_detail: Option<String>,
+    /// Whether the event ends the attempt.
+    pub ends: bool,
     /// Output; read for events that end an attempt.
     pub output: Option<StoredValue>,
     /// `{error?, action?, …}`; read for events that end an attempt.
@@ -58,7 +60,7 @@ pub fn scan(
     run: i64,
     range: Range<u64>,
     order: Order,
-    mut visit: impl FnMut(TraceRow) -> ControlFlow<()>,
+    mut visit: impl FnMut(TraceRow) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let direction = if order == Order::Forward { "ASC" } else { "DESC" };
     let mut statement = reader.prepare_cached(&format!(
@@ -71,7 +73,7 @@ pub fn scan(
     ))?;
     let mut rows = statement.query(params![run, signed(range.start), signed(range.end)])?;
     while let Some(row) = rows.next()? {
-        if visit(read_event(reader, row)?).is_break() {
+        if visit(read_event(reader, row)?)?.is_break() {
             break;
         }
     }
@@ -120,6 +122,7 @@ fn read_attempt(reader: &Reader, row: &Row<'_>) -> Result<TraceAttempt> {
         timeout_ms: milliseconds(10)?,
         active_ms: milliseconds(11)?,
         status_detail: row.get(12)?,
+        ends,
         output: value("output", 14)?,
         result: value("result", 16)?,
     })

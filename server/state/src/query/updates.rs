@@ -37,12 +37,17 @@ pub fn count(reader: &Reader, run: i64) -> Result<u64> {
 }
 
 /// Reads current updates from a position in publication order, one by one until the visitor breaks.
-pub fn scan(reader: &Reader, run: i64, start: u64, mut visit: impl FnMut(UpdateRow) -> ControlFlow<()>) -> Result<()> {
+pub fn scan(
+    reader: &Reader,
+    run: i64,
+    start: u64,
+    mut visit: impl FnMut(UpdateRow) -> Result<ControlFlow<()>>,
+) -> Result<()> {
     read(reader, "ASC", run, start, &mut visit)
 }
 
 /// Reads current updates from the newest back.
-pub fn scan_back(reader: &Reader, run: i64, mut visit: impl FnMut(UpdateRow) -> ControlFlow<()>) -> Result<()> {
+pub fn scan_back(reader: &Reader, run: i64, mut visit: impl FnMut(UpdateRow) -> Result<ControlFlow<()>>) -> Result<()> {
     read(reader, "DESC", run, 0, &mut visit)
 }
 
@@ -51,7 +56,7 @@ fn read(
     direction: &str,
     run: i64,
     offset: u64,
-    visit: &mut dyn FnMut(UpdateRow) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(UpdateRow) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     // The inner query orders narrow rows; the data, up to 64 KiB each, is read row by row.
     let mut statement = reader.prepare_cached(&format!(
@@ -73,7 +78,7 @@ fn read(
             data: serde_json::from_str(data).map_err(|error| QueryError::corrupt("update", error))?,
             estimator: row.get(7)?,
         };
-        if visit(update).is_break() {
+        if visit(update)?.is_break() {
             break;
         }
     }

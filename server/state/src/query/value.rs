@@ -73,11 +73,12 @@ pub(crate) fn content_ref(reader: &Reader, what: &'static str, blob: i64) -> Res
 /// Milliseconds since the epoch as RFC 3339 UTC with milliseconds. Values out of range are clamped.
 #[must_use]
 pub fn rfc3339(ms: i64) -> String {
-    let clamped = ms.clamp(
-        jiff::Timestamp::MIN.as_millisecond() + 1,
-        jiff::Timestamp::MAX.as_millisecond() - 1,
-    );
-    let at = jiff::Timestamp::from_millisecond(clamped).expect("the value was clamped to the range");
+    let limit = if ms < 0 {
+        jiff::Timestamp::MIN
+    } else {
+        jiff::Timestamp::MAX
+    };
+    let at = jiff::Timestamp::from_millisecond(ms).unwrap_or(limit);
     format!("{at:.3}")
 }
 

@@ -1,0 +1,481 @@
+//! The run list: its order under a filter, its recent revisions, and windows of it.
+//!
+//! The order is kept in memory as row keys (eight bytes a run) and brought up to date by commits, so a change costs a few
+//! indexed reads however many runs are stored; rows are read only for the windows that somebody shows. A revision names the
+//! list at one moment. The edits of the last revisions are kept, so a client that pages through an older one finishes.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use piw_protocol::canonical;
+use piw_protocol::ops::RunFilter;
+use piw_protocol::run::{DisplayStatus, RunStatus};
+use piw_protocol::view::{PAGE_BYTES, PAGE_ITEMS, RUN_LIST_SCHEMA, RunListItem, RunListPage};
+use piw_state::query::list::{self, ListKey};
+use piw_state::query::run::{self as runs, RunFacts};
+use piw_state::query::{QueryError, Reader, rfc3339};
+
+use super::bounds::{self, cut};
+use super::{ViewError, display, reason, run};
+
+/// Revisions whose edits are kept. The protocol promises eight; a busy list changes up to sixty times a second.
+const KEPT_REVISIONS: usize = 1024;
+/// Edits kept over all of them.
+const KEPT_EDITS: usize = 65_536;
+/// Longest filter text in bytes.
+const FILTER_TEXT: usize = 256;
+/// Longest reason in a list row, in bytes.
+const REASON: usize = 256;
+
+/// A window of a list, newest run first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Window {
+    /// Index of the first item.
+    pub(crate) start: u64,
+    /// Most items.
+    pub(crate) limit: usize,
+}
+
+impl Window {
+    /// Reads the optional fields of a request.
+    pub(crate) fn new(start: Option<u64>, limit: Option<u32>) -> Result<Self, ViewError> {
+        let limit = limit.map_or(PAGE_ITEMS, |limit| limit as usize);
+        if limit == 0 || limit > PAGE_ITEMS {
+            return Err(ViewError::BadRequest {
+                field: "limit",
+                rule: format!("an integer of 1 to {PAGE_ITEMS}"),
+                value: limit.to_string(),
+            });
+        }
+        Ok(Self {
+            start: start.unwrap_or(0),
+            limit,
+        })
+    }
+}
+
+/// A checked filter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ListFilter {
+    /// Lower case.
+    text: Option<String>,
+    status: Option<Vec<DisplayStatus>>,
+    workflow: Option<String>,
+    created_after: Option<i64>,
+}
+
+impl ListFilter {
+    /// Checks a filter of a request.
+    pub(crate) fn new(filter: Option<&RunFilter>) -> Result<Self, ViewError> {
+        let Some(filter) = filter else {
+            return Ok(Self::default());
+        };
+        for (field, text) in [("filter.text", &filter.text), ("filter.workflow", &filter.workflow)] {
+            if let Some(text) = text
+                && text.len() > FILTER_TEXT
+            {
+                return Err(ViewError::BadRequest {
+                    field,
+                    rule: format!("at most {FILTER_TEXT} bytes"),
+                    value: format!("{} bytes", text.len()),
+                });
+            }
+        }
+        let created_after = match &filter.created_after {
+            None => None,
+            Some(text) => match text.parse::<jiff::Timestamp>() {
+                Ok(at) => Some(at.as_millisecond()),
+                Err(_) => {
+                    return Err(ViewError::BadRequest {
+                        field: "filter.createdAfter",
+                        rule: "an RFC 3339 instant such as 2026-01-31T12:00:00.000Z".to_owned(),
+                        value: cut(text, 64),
+                    });
+                }
+            },
+        };
+        Ok(Self {
+            text: filter
+                .text
+                .as_deref()
+                .map(str::to_lowercase)
+                .filter(|text| !text.is_empty()),
+            status: filter.status.clone(),
+            workflow: filter.workflow.clone(),
+            created_after,
+        })
+    }
+
+    /// Names the filter: equal filters have equal names.
+    pub(crate) fn name(filter: Option<&RunFilter>) -> Arc<str> {
+        match filter {
+            Some(filter) if *filter != RunFilter::default() => {
+                canonical::to_string(filter).unwrap_or_else(|_| "{}".to_owned()).into()
+            }
+            _ => "{}".into(),
+        }
+    }
+
+    fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn matches(&self, reader: &Reader, key: &ListKey, now: i64) -> Result<bool, QueryError> {
+        if self.created_after.is_some_and(|after| key.created_at < after)
+            || self.workflow.as_ref().is_some_and(|name| *name != key.workflow_name)
+        {
+            return Ok(false);
+        }
+        if let Some(text) = &self.text {
+            let found = [Some(&key.run_id), Some(&key.workflow_name), key.title.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|field| field.to_lowercase().contains(text.as_str()));
+            if !found {
+                return Ok(false);
+            }
+        }
+        let Some(wanted) = &self.status else { return Ok(true) };
+        let status = match key.status {
+            RunStatus::Completed => DisplayStatus::Completed,
+            RunStatus::Failed => DisplayStatus::Failed,
+            RunStatus::TimedOut => DisplayStatus::TimedOut,
+            RunStatus::Cancelled => DisplayStatus::Cancelled,
+            RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => match runs::facts_by_id(reader, key.id)? {
+                Some(facts) => display::derive(&facts, now).display.status,
+                None => return Ok(false),
+            },
+        };
+        Ok(wanted.contains(&status))
+    }
+}
+
+/// What commits said about runs since a feed last looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Changes {
+    /// These changed; `true`: in a fact that a list row shows, beyond its time of change.
+    Runs(HashMap<Arc<str>, bool>),
+    /// Unknown: the list is read from the start.
+    All,
+}
+
+impl Changes {
+    /// Nothing changed.
+    pub(crate) fn none() -> Self {
+        Self::Runs(HashMap::new())
+    }
+
+    /// Whether nothing changed.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Self::Runs(runs) if runs.is_empty())
+    }
+
+    /// Adds a run. Too many become [`Changes::All`].
+    pub(crate) fn add(&mut self, run_id: &Arc<str>, status: bool) {
+        const MOST: usize = 4096;
+        if let Self::Runs(runs) = self {
+            *runs.entry(Arc::clone(run_id)).or_default() |= status;
+            if runs.len() > MOST {
+                *self = Self::All;
+            }
+        }
+    }
+}
+
+/// How a list changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ListChange {
+    /// In nothing.
+    None,
+    /// In nothing but times of change.
+    Times,
+    /// In its items.
+    Items,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edit {
+    Added(i64),
+    Removed(i64),
+}
+
+/// A run list under one filter.
+#[derive(Debug)]
+pub(crate) struct RunListFeed {
+    filter: ListFilter,
+    /// Names this feed among all that ever were.
+    stamp: String,
+    /// Members, oldest first.
+    members: Vec<i64>,
+    is_loaded: bool,
+    version: u64,
+    /// What led from each of the last versions to the next one, oldest first.
+    edits: VecDeque<Vec<Edit>>,
+    kept_edits: usize,
+}
+
+impl RunListFeed {
+    /// A feed that reads the list with its first refresh. `server` tells this server's feeds from any other server's.
+    pub(crate) fn new(filter: ListFilter, server: &str) -> Self {
+        static FEEDS: AtomicU64 = AtomicU64::new(1);
+        let number = FEEDS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            filter,
+            stamp: format!("{server}.{number}"),
+            members: Vec::new(),
+            is_loaded: false,
+            version: 0,
+            edits: VecDeque::new(),
+            kept_edits: 0,
+        }
+    }
+
+    /// A feed of the same filter that knows nothing.
+    pub(crate) fn fresh(&self, server: &str) -> Self {
+        Self::new(self.filter.clone(), server)
+    }
+
+    /// Opaque name of the list as it is now.
+    pub(crate) fn revision(&self) -> String {
+        format!("{}.{}", self.stamp, self.version)
+    }
+
+    /// Items in the list.
+    pub(crate) fn total(&self) -> u64 {
+        self.members.len() as u64
+    }
+
+    /// Brings the order up to date.
+    pub(crate) fn refresh(&mut self, reader: &Reader, changes: &Changes, now: i64) -> Result<ListChange, QueryError> {
+        let mut edits = Vec::new();
+        let mut change = ListChange::None;
+        match changes {
+            Changes::Runs(runs) if self.is_loaded => {
+                for (run_id, status) in runs {
+                    match list::key(reader, run_id)? {
+                        Some(key) => change = change.max(self.refresh_run(reader, &key, *status, now, &mut edits)?),
+                        // The row is gone and with it its key: compare everything.
+                        None => return self.reload(reader, now),
+                    }
+                }
+            }
+            Changes::Runs(_) | Changes::All => return self.reload(reader, now),
+        }
+        self.commit(change, edits);
+        Ok(change)
+    }
+
+    fn refresh_run(
+        &mut self,
+        reader: &Reader,
+        key: &ListKey,
+        status: bool,
+        now: i64,
+        edits: &mut Vec<Edit>,
+    ) -> Result<ListChange, QueryError> {
+        let at = self.members.binary_search(&key.id);
+        if !status && at.is_ok() && key.leads {
+            return Ok(ListChange::Times);
+        }
+        let belongs = key.leads && self.filter.matches(reader, key, now)?;
+        match (at, belongs) {
+            (Ok(at), false) => {
+                self.members.remove(at);
+                edits.push(Edit::Removed(key.id));
+            }
+            (Err(at), true) => {
+                self.members.insert(at, key.id);
+                edits.push(Edit::Added(key.id));
+            }
+            (Ok(_), true) => {}
+            (Err(_), false) => return Ok(ListChange::None),
+        }
+        // A continuation takes its parent's row, whether or not the commit named the parent.
+        if let Some(parent) = list::continued_run(reader, key.id)?
+            && let Ok(at) = self.members.binary_search(&parent)
+        {
+            self.members.remove(at);
+            edits.push(Edit::Removed(parent));
+        }
+        Ok(ListChange::Items)
+    }
+
+    fn reload(&mut self, reader: &Reader, now: i64) -> Result<ListChange, QueryError> {
+        let members = if self.filter.is_everything() {
+            list::leading_ids(reader)?
+        } else {
+            let mut members = Vec::new();
+            let filter = &self.filter;
+            list::scan(reader, |key| {
+                if filter.matches(reader, &key, now)? {
+                    members.push(key.id);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            members
+        };
+        let edits = if self.is_loaded {
+            difference(&self.members, &members)
+        } else {
+            Vec::new()
+        };
+        self.members = members;
+        self.is_loaded = true;
+        self.commit(ListChange::Items, edits);
+        Ok(ListChange::Items)
+    }
+
+    fn commit(&mut self, change: ListChange, edits: Vec<Edit>) {
+        if change == ListChange::None {
+            return;
+        }
+        self.version += 1;
+        self.kept_edits += edits.len();
+        self.edits.push_back(edits);
+        while self.edits.len() > KEPT_REVISIONS || (self.kept_edits > KEPT_EDITS && self.edits.len() > 8) {
+            self.kept_edits -= self.edits.pop_front().map_or(0, |edits| edits.len());
+        }
+    }
+
+    /// The members at a revision, oldest first; `None` when it is not held.
+    fn members_at(&self, revision: &str) -> Option<Cow<'_, [i64]>> {
+        let version: u64 = revision.strip_prefix(&self.stamp)?.strip_prefix('.')?.parse().ok()?;
+        let behind = usize::try_from(self.version.checked_sub(version)?).ok()?;
+        if behind > self.edits.len() || version == 0 {
+            return None;
+        }
+        let undone = || {
+            self.edits
+                .iter()
+                .rev()
+                .take(behind)
+                .flat_map(|edits| edits.iter().rev())
+        };
+        if undone().next().is_none() {
+            return Some(Cow::Borrowed(&self.members));
+        }
+        let mut members = self.members.clone();
+        for edit in undone() {
+            match edit {
+                Edit::Added(id) => {
+                    if let Ok(at) = members.binary_search(id) {
+                        members.remove(at);
+                    }
+                }
+                Edit::Removed(id) => {
+                    if let Err(at) = members.binary_search(id) {
+                        members.insert(at, *id);
+                    }
+                }
+            }
+        }
+        Some(Cow::Owned(members))
+    }
+
+    /// A window of the list as it is now, and when the clock alone ends it.
+    pub(crate) fn page(
+        &self,
+        reader: &Reader,
+        window: Window,
+        now: i64,
+    ) -> Result<(RunListPage, Option<i64>), QueryError> {
+        render(reader, &self.members, self.revision(), window, now)
+    }
+
+    /// A window of the list as it was at a revision. The order is of that revision, the rows are of now.
+    pub(crate) fn page_at(
+        &self,
+        reader: &Reader,
+        revision: &str,
+        window: Window,
+        now: i64,
+    ) -> Result<RunListPage, ViewError> {
+        let members = self.members_at(revision).ok_or_else(|| ViewError::StaleList {
+            revision: cut(revision, 128),
+        })?;
+        Ok(render(reader, &members, revision.to_owned(), window, now)?.0)
+    }
+}
+
+/// Edits that lead from one sorted list to another.
+fn difference(old: &[i64], new: &[i64]) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    let (mut left, mut right) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        match (left.peek(), right.peek()) {
+            (None, None) => return edits,
+            (Some(a), Some(b)) if a == b => {
+                left.next();
+                right.next();
+            }
+            (Some(a), b) if b.is_none_or(|b| a < b) => {
+                edits.push(Edit::Removed(**a));
+                left.next();
+            }
+            (_, Some(b)) => {
+                edits.push(Edit::Added(**b));
+                right.next();
+            }
+            (Some(_), None) => return edits,
+        }
+    }
+}
+
+fn render(
+    reader: &Reader,
+    members: &[i64],
+    revision: String,
+    window: Window,
+    now: i64,
+) -> Result<(RunListPage, Option<i64>), QueryError> {
+    let mut items = bounds::Window::new(window.limit, PAGE_BYTES);
+    let mut valid_until: Option<i64> = None;
+    let start = usize::try_from(window.start).unwrap_or(usize::MAX);
+    for id in members.iter().rev().skip(start).take(window.limit) {
+        // A run that is being purged has left the list; the commit that says so is on its way.
+        let Some(facts) = runs::facts_by_id(reader, *id)? else {
+            continue;
+        };
+        let (item, until) = item(reader, &facts, now)?;
+        if !items.push(item) {
+            break;
+        }
+        valid_until = [valid_until, until].into_iter().flatten().min();
+    }
+    let page = RunListPage {
+        schema: RUN_LIST_SCHEMA.to_owned(),
+        revision,
+        start: window.start,
+        total: members.len() as u64,
+        items: items.into_items(),
+    };
+    Ok((page, valid_until))
+}
+
+fn item(reader: &Reader, facts: &RunFacts, now: i64) -> Result<(RunListItem, Option<i64>), QueryError> {
+    let derived = display::derive(facts, now);
+    let mut shown = derived.display;
+    let error = if facts.status.is_terminal() && facts.status != RunStatus::Completed {
+        runs::short_error(reader, facts.id)?
+    } else {
+        None
+    };
+    shown.reason = reason::reason(facts, error.as_ref(), None).map(|text| cut(&text, REASON));
+    let item = RunListItem {
+        run_id: facts.run_id.clone(),
+        workflow_name: facts.workflow_name.clone(),
+        origin_session_id: facts.session_id.clone(),
+        parent_run_id: facts.parent.as_ref().map(|(_, run_id)| run_id.clone()),
+        root_run_id: facts.root_run_id.clone(),
+        created_at: rfc3339(facts.created_at),
+        updated_at: rfc3339(facts.updated_at),
+        display: shown,
+        manifest: run::manifest(facts),
+        live: derived.live,
+        possibly_interrupted: derived.possibly_interrupted,
+    };
+    Ok((item, derived.valid_until))
+}
