@@ -62,6 +62,12 @@ pub enum ViewError {
         /// The limit.
         limit: usize,
     },
+    /// The view has no JSON form.
+    #[error("the view cannot be encoded: {message}")]
+    Encode {
+        /// Why.
+        message: String,
+    },
     /// The state database failed.
     #[error(transparent)]
     State(#[from] StateError),
@@ -84,7 +90,7 @@ impl ViewError {
             Self::StaleList { .. } => "stale_list",
             Self::BadRequest { .. } => "invalid_request",
             Self::NotBuilt { .. } => "not_built",
-            Self::TooLarge { .. } | Self::State(_) => "projection_failed",
+            Self::TooLarge { .. } | Self::Encode { .. } | Self::State(_) => "projection_failed",
             Self::TooManySubscriptions(_) => "too_many_subscriptions",
             Self::Stopping => "stopping",
         }
@@ -97,7 +103,9 @@ impl ViewError {
             Self::RunNotFound { .. } | Self::ContentNotFound { .. } => Outcome::NotFound,
             Self::StaleRevision { .. } | Self::StaleList { .. } => Outcome::Conflict,
             Self::BadRequest { .. } | Self::TooManySubscriptions(_) => Outcome::Rejected,
-            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::State(_) | Self::Stopping => Outcome::Unavailable,
+            Self::NotBuilt { .. } | Self::TooLarge { .. } | Self::Encode { .. } | Self::State(_) | Self::Stopping => {
+                Outcome::Unavailable
+            }
         }
     }
 

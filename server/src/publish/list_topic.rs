@@ -3,7 +3,6 @@
 //! The feed (the order of the list and its recent revisions) travels with the job that reads the database, so there is one
 //! reader a list and no lock. Requests for pages wait for the feed and are answered by the job.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::board::{INTERVAL, ListBuild, ListJob};
 use super::frame::{EncodedView, EventFrame};
 use super::run_topic::{Join, deliver};
 use super::sink::SlotHandle;
-use crate::projection::{ListChange, RunListFeed, ViewError, Window};
+use crate::projection::{Changes, ListChange, RunListFeed, ViewError, Window};
 
 /// How long a change of nothing but `updatedAt` may wait: a list need not repaint for every step of every run.
 const TIMES_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,15 +29,6 @@ pub(crate) struct PageWanted {
     pub(crate) window: Window,
     /// Who wants it.
     pub(crate) reply: oneshot::Sender<Result<RunListPage, ViewError>>,
-}
-
-/// Runs named by commits since the feed last looked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Changes {
-    /// These.
-    Runs(HashSet<Arc<str>>),
-    /// Unknown: the list is read from the start.
-    All,
 }
 
 /// A run list that somebody watches or pages.
@@ -116,16 +106,9 @@ impl ListTopic {
         self.pages.push(page);
     }
 
-    /// Commits touched these runs.
-    pub(crate) fn touch(&mut self, runs: &[Arc<str>]) {
-        if let Changes::Runs(known) = &mut self.changes {
-            known.extend(runs.iter().cloned());
-        }
-    }
-
-    /// It is unknown what changed.
-    pub(crate) fn touch_all(&mut self) {
-        self.changes = Changes::All;
+    /// A commit touched a run; `status`: in a fact that a list row shows.
+    pub(crate) fn touch(&mut self, run_id: &Arc<str>, status: bool) {
+        self.changes.add(run_id, status);
     }
 
     /// Drops watchers that are gone; whether the topic is still of use.
@@ -133,7 +116,8 @@ impl ListTopic {
         for watched in &mut self.windows {
             watched.watchers.retain(SlotHandle::is_open);
         }
-        self.windows.retain(|watched| !watched.watchers.is_empty() || !watched.joins.is_empty());
+        self.windows
+            .retain(|watched| !watched.watchers.is_empty() || !watched.joins.is_empty());
         !self.is_idle() || now.duration_since(self.last_used) < KEEP
     }
 
@@ -143,20 +127,24 @@ impl ListTopic {
     }
 
     fn is_fresh(&self) -> bool {
-        self.feed.is_some() && !self.times_changed && matches!(&self.changes, Changes::Runs(runs) if runs.is_empty())
+        self.feed.is_some() && !self.times_changed && self.changes.is_none()
     }
 
     fn window(&mut self, window: Window) -> &mut WatchedWindow {
-        let at = self.windows.iter().position(|watched| watched.window == window).unwrap_or_else(|| {
-            self.windows.push(WatchedWindow {
-                window,
-                watchers: Vec::new(),
-                joins: Vec::new(),
-                latest: None,
-                wanted: true,
+        let at = self
+            .windows
+            .iter()
+            .position(|watched| watched.window == window)
+            .unwrap_or_else(|| {
+                self.windows.push(WatchedWindow {
+                    window,
+                    watchers: Vec::new(),
+                    joins: Vec::new(),
+                    latest: None,
+                    wanted: true,
+                });
+                self.windows.len() - 1
             });
-            self.windows.len() - 1
-        });
         &mut self.windows[at]
     }
 
@@ -169,9 +157,10 @@ impl ListTopic {
         if !self.pages.is_empty() || self.windows.iter().any(|watched| watched.wanted) {
             return Some(now);
         }
-        let changed = !matches!(&self.changes, Changes::Runs(runs) if runs.is_empty());
-        let change = changed.then(|| self.not_before.unwrap_or(now));
-        let times = self.times_changed.then(|| self.last_sent.map_or(now, |sent| sent + TIMES_INTERVAL));
+        let change = (!self.changes.is_none()).then(|| self.not_before.unwrap_or(now));
+        let times = self
+            .times_changed
+            .then(|| self.last_sent.map_or(now, |sent| sent + TIMES_INTERVAL));
         [change, times, self.valid_until].into_iter().flatten().min()
     }
 
@@ -188,8 +177,12 @@ impl ListTopic {
         Some(ListJob {
             filter: Arc::clone(filter),
             feed,
-            changes: std::mem::replace(&mut self.changes, Changes::Runs(HashSet::new())),
-            windows: self.windows.iter().map(|watched| (watched.window, watched.wanted)).collect(),
+            changes: std::mem::replace(&mut self.changes, Changes::none()),
+            windows: self
+                .windows
+                .iter()
+                .map(|watched| (watched.window, watched.wanted))
+                .collect(),
             send_all: times_due || expired,
             pages: std::mem::take(&mut self.pages),
         })
@@ -197,7 +190,12 @@ impl ListTopic {
 
     /// Takes the result of a read.
     pub(crate) fn finish(&mut self, build: ListBuild, now: Instant) {
-        let ListBuild { feed, change, windows, valid_until } = build;
+        let ListBuild {
+            feed,
+            change,
+            windows,
+            valid_until,
+        } = build;
         self.feed = Some(feed);
         match windows {
             Ok(views) => {
@@ -223,7 +221,9 @@ impl ListTopic {
 
     fn publish(&mut self, window: Window, view: EncodedView) {
         // The window may have lost its last watcher meanwhile.
-        let Some(watched) = self.windows.iter_mut().find(|watched| watched.window == window) else { return };
+        let Some(watched) = self.windows.iter_mut().find(|watched| watched.window == window) else {
+            return;
+        };
         watched.watchers.retain(|slot| deliver(&view, slot, "run list"));
         watched.latest = Some(view);
         watched.wanted = false;
@@ -237,7 +237,11 @@ impl ListTopic {
         self.changes = Changes::All;
         for mut watched in self.windows.drain(..) {
             for slot in watched.watchers.drain(..) {
-                slot.finish(EventFrame::unavailable(slot.subscription_id(), None, &error.operation_error()));
+                slot.finish(EventFrame::unavailable(
+                    slot.subscription_id(),
+                    None,
+                    &error.operation_error(),
+                ));
             }
             for join in watched.joins.drain(..) {
                 // The other end may have gone away; then nobody needs the answer.

@@ -100,18 +100,20 @@ impl RunTopic {
         };
         self.building = true;
         self.state = Freshness::Fresh;
-        self.valid_until = None;
-        RunJob { run_id: Arc::clone(run_id), known }
+        if known.is_none() {
+            self.valid_until = None;
+        }
+        RunJob {
+            run_id: Arc::clone(run_id),
+            known,
+        }
     }
 
     /// Takes the result of a read; whether the topic is still needed.
     pub(crate) fn finish(&mut self, run_id: &Arc<str>, result: Result<RunBuild, ViewError>, now: Instant) -> bool {
         self.building = false;
         match result {
-            Ok(RunBuild::Unchanged { valid_until }) => {
-                self.valid_until = valid_until;
-                self.answer_joins(&Ok(()));
-            }
+            Ok(RunBuild::Unchanged) => self.answer_joins(&Ok(())),
             Ok(RunBuild::Built { view, valid_until }) => {
                 self.valid_until = valid_until;
                 self.not_before = Some(now + INTERVAL);
@@ -119,7 +121,7 @@ impl RunTopic {
                 self.latest = Some(view);
                 self.answer_joins(&Ok(()));
             }
-            Ok(RunBuild::Missing) => self.fail(run_id, &ViewError::RunNotFound { run_id: run_id.to_string() }),
+            Err(error @ ViewError::RunNotFound { .. }) => self.fail(run_id, &error),
             Err(error) => {
                 tracing::error!(run_id = run_id.as_ref(), reason = error.reason(), %error, "a run view failed");
                 self.fail(run_id, &error);
@@ -130,7 +132,11 @@ impl RunTopic {
 
     fn fail(&mut self, run_id: &str, error: &ViewError) {
         for slot in self.watchers.drain(..) {
-            slot.finish(EventFrame::unavailable(slot.subscription_id(), Some(run_id), &error.operation_error()));
+            slot.finish(EventFrame::unavailable(
+                slot.subscription_id(),
+                Some(run_id),
+                &error.operation_error(),
+            ));
         }
         self.latest = None;
         self.answer_joins(&Err(error.clone()));
@@ -155,8 +161,16 @@ pub(crate) fn deliver(view: &EncodedView, slot: &SlotHandle, what: &str) -> bool
     match EventFrame::view(view, slot.subscription_id()) {
         Ok(frame) => slot.offer(frame),
         Err(bytes) => {
-            let error = ViewError::TooLarge { bytes, limit: MAX_FRAME };
-            tracing::error!(what, bytes, limit = MAX_FRAME, "an event is too large; its subscription ends");
+            let error = ViewError::TooLarge {
+                bytes,
+                limit: MAX_FRAME,
+            };
+            tracing::error!(
+                what,
+                bytes,
+                limit = MAX_FRAME,
+                "an event is too large; its subscription ends"
+            );
             slot.finish(EventFrame::unavailable(
                 slot.subscription_id(),
                 view.run_id.as_deref(),
