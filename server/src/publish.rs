@@ -164,10 +164,10 @@ impl Publisher {
         expected_revision: Option<u64>,
         request: PageRequest,
     ) -> Result<RunPage, ViewError> {
-        let (projector, run_id) = (self.projector.clone(), run_id.to_owned());
+        let (projector, run_id, now) = (self.projector.clone(), run_id.to_owned(), self.state.clock().wall_ms());
         let (page, content) = self
             .state
-            .read(move |reader| Ok(projector.page(reader, &run_id, expected_revision, &request)))
+            .read(move |reader| Ok(projector.page(reader, &run_id, expected_revision, &request, now)))
             .await??;
         content.store(&self.state).await?;
         Ok(page)

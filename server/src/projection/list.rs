@@ -19,7 +19,7 @@ use piw_state::query::run::{self as runs, RunFacts};
 use piw_state::query::{QueryError, Reader, rfc3339};
 
 use super::bounds::{self, cut};
-use super::{ViewError, display, reason, run};
+use super::{ViewError, display, run};
 
 /// Revisions whose edits are kept. The protocol promises eight; a busy list changes up to sixty times a second.
 const KEPT_REVISIONS: usize = 1024;
@@ -145,7 +145,7 @@ impl ListFilter {
             RunStatus::TimedOut => DisplayStatus::TimedOut,
             RunStatus::Cancelled => DisplayStatus::Cancelled,
             RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => match runs::facts_by_id(reader, key.id)? {
-                Some(facts) => display::derive(&facts, now).display.status,
+                Some(facts) => display::status(&facts, now),
                 None => return Ok(false),
             },
         };
@@ -241,11 +241,6 @@ impl RunListFeed {
     /// Opaque name of the list as it is now.
     pub(crate) fn revision(&self) -> String {
         format!("{}.{}", self.stamp, self.version)
-    }
-
-    /// Items in the list.
-    pub(crate) fn total(&self) -> u64 {
-        self.members.len() as u64
     }
 
     /// Brings the order up to date.
@@ -456,14 +451,19 @@ fn render(
 }
 
 fn item(reader: &Reader, facts: &RunFacts, now: i64) -> Result<(RunListItem, Option<i64>), QueryError> {
-    let derived = display::derive(facts, now);
-    let mut shown = derived.display;
     let error = if facts.status.is_terminal() && facts.status != RunStatus::Completed {
         runs::short_error(reader, facts.id)?
     } else {
         None
     };
-    shown.reason = reason::reason(facts, error.as_ref(), None).map(|text| cut(&text, REASON));
+    let waiting_on = match facts.waiting_attempt.or(facts.current_attempt) {
+        Some(attempt) if facts.status == RunStatus::Waiting => Some(runs::attempt_node(reader, attempt)?),
+        _ => None,
+    };
+    let message = error.as_ref().map(|error| error.message.as_str());
+    let derived = display::derive(facts, now, waiting_on.as_deref(), message);
+    let mut shown = derived.display;
+    shown.reason = shown.reason.map(|text| cut(&text, REASON));
     let item = RunListItem {
         run_id: facts.run_id.clone(),
         workflow_name: facts.workflow_name.clone(),

@@ -37,13 +37,14 @@ struct Found {
 
 impl Projector {
     /// One page. Steps and trace only grow, so a page of them belongs to every revision up to the present one and carries the
-    /// revision that was asked for; other kinds need the present one.
+    /// revision that was asked for; other kinds need the present one. `now` is wall-clock milliseconds.
     pub(crate) fn page(
         &self,
         reader: &Reader,
         run_id: &str,
         expected: Option<u64>,
         request: &PageRequest,
+        now: i64,
     ) -> Result<(RunPage, NamedContent), ViewError> {
         let facts = runs::facts(reader, run_id)?.ok_or_else(|| ViewError::RunNotFound {
             run_id: run_id.to_owned(),
@@ -70,7 +71,7 @@ impl Projector {
             PageKind::Steps => steps_page(&maker, &facts, position(&request.cursor)?, limit, &mut contents)?,
             PageKind::Trace => trace_page(&maker, &facts, position(&request.cursor)?, limit, &mut contents)?,
             PageKind::TraceAtStep => trace_at_step(&maker, &facts, &request.cursor, limit, &mut contents)?,
-            PageKind::Updates => updates_page(&maker, &facts, position(&request.cursor)?, limit, &mut contents)?,
+            PageKind::Updates => updates_page(&maker, &facts, position(&request.cursor)?, limit, now, &mut contents)?,
             PageKind::SessionEntries
             | PageKind::SessionEvents
             | PageKind::Settings
@@ -268,11 +269,12 @@ fn updates_page(
     facts: &RunFacts,
     start: u64,
     limit: usize,
+    now: i64,
     contents: &mut Contents,
 ) -> Result<Found, ViewError> {
     let mut window = Window::new(limit, PAGE_BYTES);
     updates::scan(maker.reader, facts.id, start, |row| {
-        Ok(go_on(window.push(update::update(row, maker.nodes, contents)?)))
+        Ok(go_on(window.push(update::update(row, maker.nodes, now, contents)?)))
     })?;
     Ok(Found {
         start,

@@ -20,7 +20,7 @@ use super::bounds::{TEXT_LIMIT, Window, cut, size};
 use super::content::{Contents, NamedContent};
 use super::nodes::{NodeCache, Nodes};
 use super::step::{ResultCache, StepMaker};
-use super::{ViewError, display, graph, reason, update};
+use super::{ViewError, display, graph, update};
 
 /// Room for the envelope around a view, in bytes.
 const ENVELOPE: usize = 2048;
@@ -126,26 +126,25 @@ impl Projector {
             nodes: &nodes,
             results: &self.results,
         };
-        let derived = display::derive(facts, now);
-        let mut shown = derived.display;
-
         let at = Position::read(reader, facts, &nodes)?;
-        let error = bounded_error(runs::error(reader, facts.id)?);
-        let why = reason::reason(facts, error.whole.as_ref(), at.waiting_on.as_deref());
-        reason::attach(&mut shown, why, &mut contents);
+        let error = runs::error(reader, facts.id)?;
+        let message = error.as_ref().map(|error| error.message.as_str());
+        let derived = display::derive(facts, now, at.waiting_on.as_deref(), message);
+        let mut shown = derived.display;
+        display::bound_reason(&mut shown, &mut contents);
 
         let steps = step_window(&maker, &chain, facts, budget, &mut contents)?;
         let step_start = facts.step_count - steps.len() as u64;
         let trace_page = trace_tail(&maker, facts, budget, &mut contents)?;
         let update_total = updates::count(reader, facts.id)?;
-        let shown_updates = update_window(reader, facts, &nodes, budget, &mut contents)?;
+        let shown_updates = update_window(reader, facts, &nodes, now, budget, &mut contents)?;
         let node_rows = graphs::live_nodes(reader, facts.id)?;
         let graph_step_total = node_rows.len() as u64;
         let transition_rows = graphs::live_transitions(reader, facts.id)?;
         let taken_transition_total = transition_rows.len() as u64;
 
         let mut state = state_view(reader, facts, &at, steps, budget, &mut contents)?;
-        state.error = error.shown;
+        state.error = error.map(bounded_error);
         let view = RunView {
             schema: RUN_VIEW_SCHEMA.to_owned(),
             run_id: facts.run_id.clone(),
@@ -380,12 +379,13 @@ fn update_window(
     reader: &Reader,
     facts: &RunFacts,
     nodes: &Nodes,
+    now: i64,
     budget: Budget,
     contents: &mut Contents,
 ) -> Result<Vec<piw_protocol::run::StoredUpdate>, QueryError> {
     let mut window = Window::new(budget.updates, budget.update_bytes);
     updates::scan_back(reader, facts.id, |row| {
-        let update = update::update(row, nodes, contents)?;
+        let update = update::update(row, nodes, now, contents)?;
         Ok(if window.push(update) {
             ControlFlow::Continue(())
         } else {
@@ -395,19 +395,13 @@ fn update_window(
     Ok(window.into_reversed())
 }
 
-/// An error for display, and the whole for the reason.
-struct RunError {
-    shown: Option<ErrorInfo>,
-    whole: Option<ErrorInfo>,
-}
-
-fn bounded_error(error: Option<ErrorInfo>) -> RunError {
-    let shown = error.as_ref().map(|error| ErrorInfo {
-        code: error.code.clone(),
+/// An error with its texts cut; the whole message is in the display's reason.
+fn bounded_error(error: ErrorInfo) -> ErrorInfo {
+    ErrorInfo {
+        code: error.code,
         message: cut(&error.message, TEXT_LIMIT),
         stack: error.stack.as_deref().map(|stack| cut(stack, TEXT_LIMIT)),
-    });
-    RunError { shown, whole: error }
+    }
 }
 
 /// The sources, without the list of modules when that alone is large; left out when even the mounts are.

@@ -39,6 +39,10 @@ pub struct RunFacts {
     pub trace_seq: u64,
     /// Effects whose outcome is unknown.
     pub ambiguous_effects: u64,
+    /// Effects that are pending, applying or ambiguous.
+    pub unsettled_effects: u64,
+    /// Restarts among the run and its ancestors.
+    pub restart_count: u32,
     /// `node_attempts.id` of the unfinished attempt.
     pub current_attempt: Option<i64>,
     /// `node_attempts.id` of the checkpoint attempt whose answer is awaited.
@@ -103,7 +107,8 @@ SELECT r.id, r.run_id, r.definition, r.workflow_name, r.title, r.status, r.pause
        EXISTS (SELECT 1 FROM run_runners n WHERE n.run = r.id AND n.status <> 'ended'),
        (SELECT x.kind FROM interactive_requests x WHERE x.run = r.id AND x.status = 'pending'),
        EXISTS (SELECT 1 FROM human_decisions h WHERE h.run = r.id AND h.status = 'pending'),
-       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'), q.claimable
+       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'), q.claimable, r.restart_count,
+       (SELECT count(*) FROM effects e WHERE e.resource = r.id AND e.status IN ('pending', 'applying', 'ambiguous'))
   FROM runs r
   JOIN resources i ON i.id = r.id
   JOIN run_queue q ON q.run = r.id
@@ -184,6 +189,8 @@ fn read_facts(row: &Row<'_>) -> Result<RunFacts> {
             .get::<_, Option<String>>(37)?
             .or_else(|| has_decision.then(|| "decision".to_owned())),
         open_turn: row.get(39)?,
+        restart_count: u32::try_from(row.get::<_, i64>(41)?).unwrap_or(u32::MAX),
+        unsettled_effects: unsigned("effect count", row.get(42)?)?,
     })
 }
 
@@ -344,4 +351,16 @@ pub fn nodes(reader: &Reader, definition: i64) -> Result<Vec<(String, NodeType)>
 pub fn key(reader: &Reader, run_id: &str) -> Result<Option<i64>> {
     let mut statement = reader.prepare_cached("SELECT id FROM runs WHERE run_id = ?1 AND deleted_at IS NULL")?;
     Ok(statement.query_row([run_id], |row| row.get(0)).optional()?)
+}
+
+/// Qualified id of the node of an attempt (`node_attempts.id`).
+pub fn attempt_node(reader: &Reader, attempt: i64) -> Result<String> {
+    let mut statement = reader.prepare_cached(
+        "SELECT n.node_id FROM node_attempts a JOIN runs r ON r.id = a.run
+           JOIN definition_nodes n ON n.definition = r.definition AND n.node = a.node WHERE a.id = ?1",
+    )?;
+    statement
+        .query_row([attempt], |row| row.get(0))
+        .optional()?
+        .ok_or_else(|| QueryError::corrupt("attempt", format!("attempt {attempt} has no node")))
 }
