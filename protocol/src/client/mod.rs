@@ -196,6 +196,3 @@ impl Client {
         Watch::new(id, shown, self.commands.clone())
     }
 }
-
-#[cfg(test)]
-mod tests;

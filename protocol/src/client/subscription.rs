@@ -164,6 +164,8 @@ pub struct Watch<T> {
     commands: mpsc::UnboundedSender<Command>,
     view: Option<Arc<T>>,
     version: u64,
+    /// Whether the newest view could be read, so that `view` is not an older one.
+    readable: bool,
     freshness: Freshness,
 }
 
@@ -175,6 +177,7 @@ impl<T: DeserializeOwned> Watch<T> {
             commands,
             view: None,
             version: 0,
+            readable: true,
             freshness: Freshness::Opening,
         }
     }
@@ -193,7 +196,9 @@ impl<T: DeserializeOwned> Watch<T> {
         }
         self.version = shown.version;
         if let Some(payload) = shown.payload {
+            self.readable = false;
             self.view = Some(Arc::new(payload.decode().map_err(ClientError::BadView)?));
+            self.readable = true;
         }
         Ok(())
     }
@@ -237,11 +242,10 @@ impl<T: DeserializeOwned> Watch<T> {
     /// The view if the server keeps it current: the only one that may authorise a command.
     #[must_use]
     pub fn live(&self) -> Option<&Arc<T>> {
-        if self.freshness == Freshness::Live {
-            self.view.as_ref()
-        } else {
-            None
-        }
+        // The actor may know more than was taken with `changed`.
+        let live =
+            self.readable && self.freshness == Freshness::Live && self.shown.borrow().freshness == Freshness::Live;
+        self.view.as_ref().filter(|_| live)
     }
 }
 

@@ -4,5 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod canonical;
+mod client;
 mod corpus;
 mod frame;
