@@ -32,6 +32,8 @@ pub mod problem;
 pub mod progress;
 pub mod raw;
 pub mod route;
+#[cfg(test)]
+mod testing;
 pub mod title;
 pub mod update;
 pub mod value;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use piw_protocol::run::SourceRef;
 
+use crate::names::shown;
+
 /// The closed list of graph rules. The text form is stable and appears at the end of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
@@ -96,9 +98,9 @@ pub struct GraphProblem {
 
 impl fmt::Display for GraphProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: workflow \"{}\"", self.file, self.workflow)?;
+        write!(f, "{}: workflow \"{}\"", self.file, shown(&self.workflow))?;
         if !self.mount.is_empty() {
-            write!(f, " (mounted as {})", self.mount)?;
+            write!(f, " (mounted as {})", shown(&self.mount))?;
         }
         if let Some(subject) = &self.subject {
             write!(f, ": {subject}")?;

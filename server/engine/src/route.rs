@@ -373,3 +373,6 @@ fn shown_cases(order: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

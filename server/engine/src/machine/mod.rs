@@ -16,6 +16,11 @@ mod error;
 mod plan;
 mod saved;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 pub use check::Load;
 pub use error::TransitionError;
 pub use plan::{EndCause, FinalOutput, Finished, Plan, Planned};
