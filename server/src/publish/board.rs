@@ -165,3 +165,6 @@ impl Board {
         (self.runs.len(), self.lists.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

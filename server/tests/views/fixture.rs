@@ -152,7 +152,9 @@ impl Fixture {
     /// Stores content in chunks.
     pub fn blob(&self, bytes: &[u8], media_type: &str) -> i64 {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let known = self.sql.query_row("SELECT id FROM blobs WHERE sha256 = ?1", [digest], |row| row.get(0));
+        let known = self
+            .sql
+            .query_row("SELECT id FROM blobs WHERE sha256 = ?1", [digest], |row| row.get(0));
         if let Ok(blob) = known {
             return blob;
         }

@@ -200,7 +200,8 @@ pub fn write_checkpoint(connection: &Reader, run: i64) -> Result<()> {
     };
     let steps = facts.step_count;
     let is_due = steps > 0 && (steps.is_multiple_of(CHECKPOINT_EVERY) || steps == facts.carried_step_count);
-    if !is_due {
+    let mut stored = connection.prepare_cached("SELECT 1 FROM run_graph_checkpoints WHERE run = ?1 AND steps = ?2")?;
+    if !is_due || stored.exists(params![run, signed(steps)])? {
         return Ok(());
     }
     let graph = at(connection, &Chain::of(connection, &facts)?, steps)?;
@@ -219,7 +220,7 @@ pub fn write_checkpoint(connection: &Reader, run: i64) -> Result<()> {
     };
     let text = serde_json::to_string(&stored).map_err(|error| QueryError::corrupt("graph checkpoint", error))?;
     connection
-        .prepare_cached("INSERT OR IGNORE INTO run_graph_checkpoints (run, steps, graph_json) VALUES (?1, ?2, ?3)")?
+        .prepare_cached("INSERT INTO run_graph_checkpoints (run, steps, graph_json) VALUES (?1, ?2, ?3)")?
         .execute(params![run, signed(steps), text])?;
     Ok(())
 }
