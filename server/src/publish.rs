@@ -10,7 +10,7 @@
 //! ```text
 //! let sink = ConnectionSink::new();                                   // one per connection; the writer loops on sink.next()
 //! let watching = publisher.watch_run(&sink, sub_id, run_id).await?;   // notFound installs nothing
-//! queue the `accepted` response, then watching.start()?;              // the first snapshot follows the response
+//! queue the `accepted` response, then watching.start();               // the first snapshot follows the response
 //! publisher.unwatch(&sink, sub_id)                                    // whether it existed
 //! publisher.disconnect(&sink)                                         // at the end of the connection
 //! ```
@@ -86,13 +86,14 @@ impl Publisher {
     /// Checks that a run can be watched. Nothing is delivered before [`Watching::start`].
     ///
     /// # Errors
-    /// [`ViewError::RunNotFound`] installs nothing; other errors say why the run cannot be shown.
+    /// [`ViewError::RunNotFound`], [`ViewError::TooManySubscriptions`], or why the run cannot be shown.
     pub async fn watch_run(
         &self,
         sink: &ConnectionSink,
         subscription_id: &str,
         run_id: &str,
     ) -> Result<Watching, ViewError> {
+        sink.check_room(subscription_id)?;
         let run_id: Arc<str> = run_id.into();
         self.ask(|join| Command::JoinRun {
             run_id: Arc::clone(&run_id),
@@ -107,6 +108,7 @@ impl Publisher {
     /// # Errors
     /// When the filter or the window is wrong, or the list cannot be read.
     pub async fn watch_runs(&self, sink: &ConnectionSink, request: &RunsWatch) -> Result<Watching, ViewError> {
+        sink.check_room(&request.subscription_id)?;
         let list = list_name(request.filter.as_ref())?;
         let window = Window::new(request.start, request.limit)?;
         self.ask(|join| Command::JoinList {
@@ -243,17 +245,16 @@ impl Publisher {
 }
 
 impl Watching {
-    /// Makes the subscription, replacing an older one of the same id; its first snapshot is delivered at once.
-    ///
-    /// # Errors
-    /// When the connection has [`MAX_SUBSCRIPTIONS`] others.
-    pub fn start(self) -> Result<(), ViewError> {
-        let slot = self.sink.open(&self.subscription_id)?;
+    /// Makes the subscription, replacing an older one of the same id; its first snapshot is delivered at once. Nothing
+    /// happens when the connection was closed, or got as many other subscriptions as it may have meanwhile.
+    pub fn start(self) {
+        let Ok(slot) = self.sink.open(&self.subscription_id) else {
+            return;
+        };
         self.publisher.tell(match self.target {
             Target::Run(run_id) => Command::WatchRun { run_id, slot },
             Target::List(list, window) => Command::WatchList { list, window, slot },
         });
-        Ok(())
     }
 }
 

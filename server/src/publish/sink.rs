@@ -103,12 +103,15 @@ impl ConnectionSink {
         self.lock().by_id.len()
     }
 
+    /// Whether one more subscription, or another under this id, can be made.
+    pub(crate) fn check_room(&self, subscription_id: &str) -> Result<(), TooManySubscriptions> {
+        self.lock().check_room(subscription_id)
+    }
+
     /// Opens a slot; an older subscription of the same id is replaced and its waiting event dropped.
     pub(crate) fn open(&self, subscription_id: &str) -> Result<SlotHandle, TooManySubscriptions> {
         let mut slots = self.lock();
-        if !slots.by_id.contains_key(subscription_id) && slots.by_id.len() >= MAX_SUBSCRIPTIONS {
-            return Err(TooManySubscriptions);
-        }
+        slots.check_room(subscription_id)?;
         slots.last_generation += 1;
         let generation = slots.last_generation;
         let id: Arc<str> = subscription_id.into();
@@ -144,6 +147,13 @@ impl ConnectionSink {
 }
 
 impl Slots {
+    fn check_room(&self, subscription_id: &str) -> Result<(), TooManySubscriptions> {
+        if !self.by_id.contains_key(subscription_id) && self.by_id.len() >= MAX_SUBSCRIPTIONS {
+            return Err(TooManySubscriptions);
+        }
+        Ok(())
+    }
+
     fn take(&mut self) -> Option<EventFrame> {
         while let Some(id) = self.ready.pop_front() {
             // A removed or replaced subscription leaves its name in the queue.
