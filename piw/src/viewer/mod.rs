@@ -1,0 +1,7 @@
+//! The terminal viewer.
+
+pub mod graph;
+pub mod theme;
+
+#[cfg(test)]
+pub(crate) mod fixtures;
