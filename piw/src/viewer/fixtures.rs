@@ -46,6 +46,7 @@ pub fn definition(name: &str, nodes: &str, edges: &str) -> DefinitionSnapshot {
         edges: edges.split_whitespace().map(edge).collect(),
         includes: Vec::new(),
         exits: BTreeMap::new(),
+        settings: false,
     }
 }
 
@@ -99,5 +100,6 @@ fn include(mount: &str, workflow: &str, start: &str) -> IncludeSnapshot {
         start_at: start.into(),
         max_steps: None,
         exits: BTreeMap::new(),
+        settings: false,
     }
 }
