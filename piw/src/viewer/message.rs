@@ -1,0 +1,213 @@
+//! What comes in and what goes out: messages change the model, effects are what it asks the outside for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crossterm::event::Event;
+use piw_protocol::client::{ConnectionState, Freshness};
+use piw_protocol::definition::DefinitionSnapshot;
+use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt};
+use piw_protocol::view::{ArtifactRef, RunListPage, RunPage, RunView};
+use serde_json::Value;
+
+use super::clock::Millis;
+use super::graph::{Density, Drawing, Graph};
+
+/// Something happened.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// A key, the mouse, a paste, a new size.
+    Terminal(Event),
+    /// Time passed while a clock is visible.
+    Tick(Millis),
+    /// The connection changed.
+    Connection(ConnectionState),
+    /// The watched window of the run list, or how current it is, changed.
+    Runs {
+        /// The watch that it belongs to.
+        generation: u64,
+        /// The newest window.
+        page: Option<Arc<RunListPage>>,
+        /// How current it is.
+        freshness: Freshness,
+    },
+    /// The watched run, or how current it is, changed.
+    Run {
+        /// The run.
+        run_id: String,
+        /// The newest view.
+        view: Option<Arc<RunView>>,
+        /// How current it is.
+        freshness: Freshness,
+    },
+    /// A view could not be read.
+    BadView(String),
+    /// A definition was fetched and verified, or could not be.
+    Definition {
+        /// The run.
+        run_id: String,
+        /// The reference's digest.
+        sha256: String,
+        /// The snapshot, or why there is none.
+        result: Result<Arc<DefinitionSnapshot>, String>,
+    },
+    /// A graph was laid out.
+    Layout {
+        /// What was laid out.
+        key: LayoutKey,
+        /// The drawing.
+        drawing: Arc<Drawing>,
+    },
+    /// A page arrived, or could not be had.
+    Page {
+        /// The run.
+        run_id: String,
+        /// What was asked for.
+        request: PageRequest,
+        /// The page, or why there is none.
+        result: Result<Arc<RunPage>, String>,
+    },
+    /// Some bytes of content arrived.
+    ContentProgress {
+        /// Digest of the content.
+        sha256: String,
+        /// Bytes so far.
+        received: u64,
+    },
+    /// Content arrived and was verified, or could not be.
+    Content {
+        /// Digest of the content.
+        sha256: String,
+        /// The value, or why there is none.
+        result: Result<Content, String>,
+    },
+    /// A command was decided.
+    Decided {
+        /// What was asked.
+        command: Command,
+        /// The run it was asked of.
+        run_id: String,
+        /// The stored receipt, or why there is none.
+        result: Result<RunReceipt, String>,
+    },
+}
+
+/// Verified content, read by its media type.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// JSON.
+    Json(Arc<Value>),
+    /// Text.
+    Text(Arc<str>),
+}
+
+/// What a drawing was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayoutKey {
+    /// Digest of the definition.
+    pub digest: String,
+    /// Density.
+    pub density: Density,
+    /// Folded groups.
+    pub folded: BTreeSet<usize>,
+}
+
+/// A command on a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// `run.pause`.
+    Pause,
+    /// `run.resume`.
+    Resume,
+    /// `run.cancel`.
+    Cancel,
+    /// `run.restart`.
+    Restart,
+    /// `checkpoint.answer`.
+    Answer(Value),
+}
+
+impl Command {
+    /// The control that must be on offer.
+    #[must_use]
+    pub const fn control(&self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Cancel => "cancel",
+            Self::Restart => "restart",
+            Self::Answer(_) => "answer",
+        }
+    }
+}
+
+/// Something to do outside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Watch a window of the run list instead of the present one.
+    WatchRuns {
+        /// Names the watch in [`Message::Runs`].
+        generation: u64,
+        /// First item.
+        start: u64,
+        /// Which runs.
+        filter: Option<RunFilter>,
+    },
+    /// Watch a run instead of the present one.
+    WatchRun(Option<String>),
+    /// Fetch and verify a definition.
+    FetchDefinition {
+        /// The run.
+        run_id: String,
+        /// The content.
+        reference: ArtifactRef,
+    },
+    /// Lay out a graph away from the input path.
+    LayOut {
+        /// What it is laid out for.
+        key: LayoutKey,
+        /// The graph.
+        graph: SharedGraph,
+    },
+    /// Ask for a page; a newer request of the same kind replaces it.
+    FetchPage {
+        /// The run.
+        run_id: String,
+        /// Presentation revision that it must belong to.
+        revision: u64,
+        /// Which page.
+        request: PageRequest,
+    },
+    /// Fetch and verify content.
+    FetchContent {
+        /// The run.
+        run_id: String,
+        /// The content.
+        reference: ArtifactRef,
+    },
+    /// Send a command.
+    Command {
+        /// The run.
+        run_id: String,
+        /// Execution revision that the user saw.
+        revision: u64,
+        /// What to do.
+        command: Command,
+    },
+    /// Put text on the clipboard (OSC 52).
+    Copy(String),
+    /// Stop the process until the shell continues it.
+    Suspend,
+    /// End the viewer.
+    Quit,
+}
+
+/// A graph that compares by identity.
+#[derive(Debug, Clone)]
+pub struct SharedGraph(pub Arc<Graph>);
+
+impl PartialEq for SharedGraph {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
