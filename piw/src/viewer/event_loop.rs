@@ -1,0 +1,196 @@
+//! The loop: waits for something to happen, lets all that has happened change the model, then draws at most once in 16 ms.
+//! While nothing happens it waits; it polls nothing.
+
+use std::io;
+use std::time::Duration;
+
+use crossterm::event::EventStream;
+use futures_util::{FutureExt, StreamExt};
+use piw_protocol::client::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use super::clock;
+use super::message::{Effect, Message};
+use super::model::Model;
+use super::outside::Outside;
+use super::terminal::Screen;
+use super::theme::{self, Theme, color::Depth};
+use super::update::update;
+
+/// Shortest time between two frames.
+const FRAME: Duration = Duration::from_millis(16);
+
+/// How the viewer is opened.
+#[derive(Debug, Clone)]
+pub struct ViewerOptions {
+    /// The server.
+    pub client: Client,
+    /// The run to stay on; none shows all runs.
+    pub run_id: Option<String>,
+    /// Key of a theme; none takes `PIW_THEME`, else the default.
+    pub theme: Option<String>,
+    /// Draws ASCII characters only.
+    pub ascii: bool,
+}
+
+/// Why the viewer ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewerError {
+    /// There is no terminal to draw on.
+    #[error("the viewer needs a terminal: standard {0} is not one (for plain text use --once)")]
+    NotATerminal(&'static str),
+    /// The terminal failed.
+    #[error("the terminal failed: {0}")]
+    Terminal(#[from] io::Error),
+    /// The theme is not usable.
+    #[error("{0}")]
+    Theme(String),
+}
+
+/// Shows the viewer until the user quits or a signal ends it. The terminal is restored on every way out.
+///
+/// # Errors
+///
+/// When there is no usable terminal or no such theme.
+pub async fn run(options: ViewerOptions) -> Result<(), ViewerError> {
+    use std::io::IsTerminal;
+    if !io::stdout().is_terminal() {
+        return Err(ViewerError::NotATerminal("output"));
+    }
+    if !io::stdin().is_terminal() {
+        return Err(ViewerError::NotATerminal("input"));
+    }
+    let var = |name: &str| std::env::var(name).ok();
+    let key = options.theme.or_else(|| var("PIW_THEME")).unwrap_or_else(|| theme::DEFAULT.to_owned());
+    let mut theme = Theme::load(&key, Depth::detect(var)).map_err(ViewerError::Theme)?;
+    theme.ascii = options.ascii;
+    let screen = Screen::open()?;
+    let size = screen.size()?;
+    let (model, effects) = Model::new(options.run_id, theme, size, clock::now());
+    let (outside, inbox) = Outside::new(options.client);
+    let mut viewer = Viewer { model, screen, outside, drawn: None };
+    for effect in effects {
+        viewer.outside.start(effect);
+    }
+    viewer.turn(inbox).await?;
+    Ok(())
+}
+
+/// Whether the loop goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Continue,
+    End,
+}
+
+struct Viewer {
+    model: Model,
+    screen: Screen,
+    outside: Outside,
+    drawn: Option<Instant>,
+}
+
+impl Viewer {
+    async fn turn(&mut self, mut inbox: tokio::sync::mpsc::Receiver<Message>) -> io::Result<()> {
+        let mut events = EventStream::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut quit = signal(SignalKind::quit())?;
+        let mut stop = signal(SignalKind::from_raw(nix::libc::SIGTSTP))?;
+        let mut go_on = signal(SignalKind::from_raw(nix::libc::SIGCONT))?;
+        loop {
+            self.draw_when_due()?;
+            let wake = self.wake();
+            let mut next = tokio::select! {
+                biased;
+                _ = terminate.recv() => return Ok(()),
+                _ = hangup.recv() => return Ok(()),
+                _ = interrupt.recv() => return Ok(()),
+                _ = quit.recv() => return Ok(()),
+                _ = stop.recv() => {
+                    self.screen.suspend()?;
+                    Next::Continue
+                }
+                _ = go_on.recv() => {
+                    self.screen.resume()?;
+                    self.take(Message::Terminal(crossterm::event::Event::FocusGained))?
+                }
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.take(Message::Terminal(event))?,
+                    Some(Err(error)) => return Err(error),
+                    None => Next::End,
+                },
+                message = inbox.recv() => match message {
+                    Some(message) => self.take(message)?,
+                    None => Next::End,
+                },
+                () = wait(wake) => Next::Continue,
+            };
+            // All that has happened meanwhile belongs to the same frame.
+            while next == Next::Continue {
+                if let Some(Some(Ok(event))) = events.next().now_or_never() {
+                    next = self.take(Message::Terminal(event))?;
+                } else if let Ok(message) = inbox.try_recv() {
+                    next = self.take(message)?;
+                } else {
+                    break;
+                }
+            }
+            if next == Next::End {
+                return Ok(());
+            }
+        }
+    }
+
+    /// When to wake up without anything happening: for a frame that was put off, or for a clock on screen.
+    fn wake(&self) -> Option<Instant> {
+        if self.model.dirty {
+            return self.drawn.map(|drawn| drawn + FRAME);
+        }
+        self.model.next_tick().map(|millis| Instant::now() + Duration::from_millis(millis.unsigned_abs()))
+    }
+
+    fn draw_when_due(&mut self) -> io::Result<()> {
+        let now = clock::now();
+        if self.model.next_tick().is_some() || self.model.dirty {
+            for effect in update(&mut self.model, Message::Tick(now)) {
+                self.outside.start(effect);
+            }
+        }
+        if self.model.dirty && self.drawn.is_none_or(|drawn| drawn.elapsed() >= FRAME) {
+            self.screen.draw(&self.model)?;
+            self.model.dirty = false;
+            self.drawn = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> io::Result<Next> {
+        self.model.now = clock::now();
+        for effect in update(&mut self.model, message) {
+            match effect {
+                Effect::Quit => return Ok(Next::End),
+                Effect::Suspend => {
+                    self.screen.suspend()?;
+                    self.model.dirty = true;
+                }
+                Effect::Copy(text) => {
+                    if !self.screen.copy(&text)? {
+                        self.model.toast("too long for the clipboard", true);
+                    }
+                }
+                effect => self.outside.start(effect),
+            }
+        }
+        Ok(Next::Continue)
+    }
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,169 @@
+//! The Info tab: identity, source, progress, input, output and error of a run.
+
+use piw_protocol::run::{ProgressEstimate, SourceRef, StoredUpdate};
+use piw_protocol::view::RunView;
+use ratatui::style::Style;
+use ratatui::text::Span;
+use serde_json::Value;
+
+use super::rows::Rows;
+use crate::text::{clean, fit};
+use crate::viewer::clock;
+use crate::viewer::theme::Mark;
+
+/// Adds everything known of the run.
+pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
+    let Some(view) = rows.run.view.clone() else {
+        rows.push(vec![Span::styled("Nothing is known of this run yet.", rows.theme.muted())], None);
+        return;
+    };
+    facts(rows, &view, now);
+    progress(rows, &view.updates, now);
+    if let Some(error) = &view.state.error {
+        rows.heading("Error");
+        rows.text(0, &error.message, rows.theme.error());
+        if let Some(stack) = &error.stack {
+            rows.json(0, "error/stack", "stack", &Value::String(stack.clone()), 1);
+        }
+    }
+    if let Some(output) = &view.state.final_output {
+        rows.heading("Output");
+        rows.value(0, "output", "", output);
+    }
+    rows.heading("Input");
+    rows.value(0, "input", "", &view.state.input);
+    let others: Vec<&StoredUpdate> =
+        view.updates.iter().filter(|update| update.update.update_type != "progress").collect();
+    if !others.is_empty() {
+        rows.heading("Updates");
+        for update in others {
+            let name = format!("{} {}", update.update.update_type, update.update.key);
+            rows.json(0, &format!("update/{name}"), &name, &update.update.data, 1);
+        }
+    }
+    sources(rows, &view);
+}
+
+fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
+    let theme = rows.theme;
+    let text = Style::new().fg(theme.palette.text);
+    let mark = Mark::of(view.display.status);
+    rows.fact("status", &format!("{} {}", theme.glyph(mark), mark.word()), theme.status(mark));
+    if let Some(reason) = &view.display.reason {
+        rows.fact("reason", reason, theme.warning());
+    }
+    if view.possibly_interrupted {
+        rows.fact("note", "possibly interrupted: it counts as running, but nothing works on it", theme.warning());
+    }
+    if let Some(title) = &view.state.run_title {
+        rows.fact("title", title, text);
+    }
+    rows.fact("workflow", &view.state.workflow_name, text);
+    rows.fact("run", &view.run_id, text);
+    if let Some(parent) = &view.state.parent_run_id {
+        let carried = view.state.carried_step_count.unwrap_or(0);
+        rows.fact("continues", &format!("{parent} ({carried} steps)"), text);
+    }
+    rows.fact("started", &format!("{} UTC", clock::date_time(&view.state.started_at)), text);
+    if let Some(finished) = &view.state.finished_at {
+        rows.fact("finished", &format!("{} UTC", clock::date_time(finished)), text);
+    }
+    if let Some(elapsed) = elapsed(view, now) {
+        rows.fact("elapsed", &clock::duration(elapsed), text);
+    }
+    let nodes = rows.run.graph.as_ref().map_or(0, |graph| graph.nodes.len());
+    rows.fact("steps", &format!("{} · {nodes} nodes", view.step_total), text);
+    rows.fact("mode", &view.queue.execution_mode, theme.subtext());
+    rows.fact("revision", &format!("{} · view {}", view.run_revision, view.revision), theme.subtext());
+}
+
+/// Time from start to end, or to now.
+#[must_use]
+pub fn elapsed(view: &RunView, now: clock::Millis) -> Option<clock::Millis> {
+    let from = clock::parse(&view.state.started_at)?;
+    let to = view.state.finished_at.as_deref().map_or(Some(now), clock::parse)?;
+    Some((to - from).max(0))
+}
+
+fn progress(rows: &mut Rows<'_>, updates: &[StoredUpdate], now: clock::Millis) {
+    let tracks: Vec<&StoredUpdate> = updates.iter().filter(|update| update.update.update_type == "progress").collect();
+    if tracks.is_empty() {
+        return;
+    }
+    rows.heading("Progress");
+    for track in tracks {
+        let data = &track.update.data;
+        let field = |name: &str| data.get(name).and_then(Value::as_str).map(clean);
+        let label = field("label").unwrap_or_else(|| clean(&track.update.key));
+        let phase = field("phase").map_or_else(String::new, |phase| format!(" · {phase}"));
+        let status = field("status").map_or_else(String::new, |status| format!(" · {status}"));
+        let style = Style::new().fg(rows.theme.palette.text);
+        rows.push(vec![Span::styled(format!("{label}{phase}{status}"), style)], None);
+        if let Some(spans) = bar(rows, data) {
+            rows.push(spans, None);
+        }
+        if let Some(line) = track.estimate.as_ref().map(|estimate| describe(estimate, now)) {
+            let line = fit(&clean(&line), rows.columns).into_owned();
+            rows.push(vec![Span::styled(line, rows.theme.muted())], None);
+        }
+    }
+}
+
+/// A bar with the counts, when there are counts.
+#[must_use]
+pub fn bar(rows: &Rows<'_>, data: &Value) -> Option<Vec<Span<'static>>> {
+    let completed = data.get("completed").and_then(Value::as_f64)?;
+    let unit = data.get("unit").and_then(Value::as_str).map_or_else(String::new, |unit| format!(" {}", clean(unit)));
+    let theme = rows.theme;
+    let Some(total) = data.get("total").and_then(Value::as_f64).filter(|total| *total > 0.0) else {
+        return Some(vec![Span::styled(format!("  {completed}{unit}"), theme.subtext())]);
+    };
+    let columns = rows.columns.saturating_sub(28).clamp(8, 40);
+    let done = ((completed / total).clamp(0.0, 1.0) * columns as f64).round() as usize;
+    let (full, empty) = if theme.ascii { ("#", ".") } else { ("━", "─") };
+    Some(vec![
+        Span::styled(full.repeat(done), theme.path()),
+        Span::styled(empty.repeat(columns - done), theme.faint()),
+        Span::styled(format!(" {:.0} % · {completed}/{total}{unit}", completed / total * 100.0), theme.subtext()),
+    ])
+}
+
+/// One sentence on when a track is expected to end.
+#[must_use]
+pub fn describe(estimate: &ProgressEstimate, now: clock::Millis) -> String {
+    match estimate {
+        ProgressEstimate::Unavailable { reason } => format!("ETA unavailable: {reason}"),
+        ProgressEstimate::Available { finish_at, earliest_at, latest_at, confidence, intervals, .. } => {
+            let left = |text: &str| clock::parse(text).map_or_else(|| "?".into(), |at| clock::duration(at - now));
+            let range = match (earliest_at, latest_at) {
+                (Some(first), Some(last)) => format!(" ({} – {})", left(first), left(last)),
+                _ => String::new(),
+            };
+            let confidence = format!("{confidence:?}").to_lowercase();
+            let source = if *intervals == 0 { "reported".into() } else { format!("{intervals} intervals") };
+            format!("ends in {}{range} · {confidence} confidence, {source}", left(finish_at))
+        }
+    }
+}
+
+fn sources(rows: &mut Rows<'_>, view: &RunView) {
+    let theme = rows.theme;
+    rows.heading("Source");
+    let show = |rows: &mut Rows<'_>, name: &str, source: &SourceRef| match source {
+        SourceRef::File { path, hash } => {
+            rows.fact(name, path, theme.subtext());
+            rows.fact("", &format!("sha256 {}", fit(hash, 16)), theme.muted());
+        }
+        SourceRef::Builtin { id, revision } => {
+            rows.fact(name, &format!("built-in {id}"), theme.subtext());
+            rows.fact("", &format!("revision {}", fit(revision, 16)), theme.muted());
+        }
+    };
+    show(rows, "root", &view.state.workflow_source);
+    for mounted in view.state.workflow_sources.iter().flat_map(|map| &map.mounted) {
+        show(rows, &fit(&clean(&mounted.mount), 11), &mounted.source);
+    }
+    if let Some(digest) = &view.state.definition_digest {
+        rows.fact("definition", &fit(digest, 24), theme.muted());
+    }
+}

@@ -1,0 +1,185 @@
+//! The inspector: what is known of the run on screen, in tabs. Each tab is a list of rows built from the model; this module
+//! owns which tab, which row and which part is open, and draws the visible rows.
+
+pub mod info;
+pub mod rows;
+pub mod steps;
+pub mod time;
+pub mod trace;
+
+use std::collections::HashSet;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use self::rows::{Action, Row, Rows};
+use super::clock::Millis;
+use super::run::Run;
+use super::theme::Theme;
+use super::widgets;
+
+/// What the inspector shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tab {
+    /// Attempts in order.
+    Steps,
+    /// The waterfall.
+    Time,
+    /// Recorded events.
+    Trace,
+    /// Facts.
+    Info,
+}
+
+impl Tab {
+    /// From left to right.
+    pub const ALL: [Self; 4] = [Self::Steps, Self::Time, Self::Trace, Self::Info];
+
+    /// Its title.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "Steps",
+            Self::Time => "Time",
+            Self::Trace => "Trace",
+            Self::Info => "Info",
+        }
+    }
+
+    const fn slot(self) -> usize {
+        self as usize
+    }
+}
+
+/// State of the inspector.
+#[derive(Debug, Clone)]
+pub struct Inspector {
+    /// Shown tab.
+    pub tab: Tab,
+    /// Selected row by tab.
+    selected: [usize; 4],
+    /// First shown row by tab.
+    top: [usize; 4],
+    /// Whether the Steps tab stays at its end.
+    pub at_end: bool,
+    /// Keys whose state differs from the default.
+    pub toggled: HashSet<String>,
+}
+
+impl Default for Inspector {
+    fn default() -> Self {
+        Self { tab: Tab::Steps, selected: [0; 4], top: [0; 4], at_end: true, toggled: HashSet::new() }
+    }
+}
+
+impl Inspector {
+    /// The same tab for another run.
+    #[must_use]
+    pub fn for_new_run(&self) -> Self {
+        Self { tab: self.tab, ..Self::default() }
+    }
+
+    /// All rows of the shown tab.
+    #[must_use]
+    pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Vec<Row> {
+        let mut rows = Rows::new(run, theme, &self.toggled, columns);
+        match self.tab {
+            Tab::Steps => steps::build(&mut rows, now),
+            Tab::Time => time::build(&mut rows, now),
+            Tab::Trace => trace::build(&mut rows),
+            Tab::Info => info::build(&mut rows, now),
+        }
+        rows.rows
+    }
+
+    /// Selected row of the shown tab.
+    #[must_use]
+    pub const fn selected(&self) -> usize {
+        self.selected[self.tab.slot()]
+    }
+
+    /// First shown row of the shown tab.
+    #[must_use]
+    pub const fn top(&self) -> usize {
+        self.top[self.tab.slot()]
+    }
+
+    /// Moves the selection and keeps it visible.
+    pub fn select(&mut self, row: usize, rows: usize, height: usize) {
+        let slot = self.tab.slot();
+        self.selected[slot] = row.min(rows.saturating_sub(1));
+        self.at_end = self.tab == Tab::Steps && self.selected[slot] + 1 >= rows;
+        self.show(rows, height);
+    }
+
+    /// Scrolls without moving the selection more than needed.
+    pub fn scroll(&mut self, by: isize, rows: usize, height: usize) {
+        let slot = self.tab.slot();
+        let most = rows.saturating_sub(height);
+        self.top[slot] = self.top[slot].saturating_add_signed(by).min(most);
+        let (top, bottom) = (self.top[slot], (self.top[slot] + height).saturating_sub(1));
+        self.selected[slot] = self.selected[slot].clamp(top, bottom.max(top)).min(rows.saturating_sub(1));
+        self.at_end = self.tab == Tab::Steps && self.selected[slot] + 1 >= rows;
+    }
+
+    /// Keeps selection and scroll position within `rows`.
+    pub fn show(&mut self, rows: usize, height: usize) {
+        let slot = self.tab.slot();
+        self.selected[slot] = self.selected[slot].min(rows.saturating_sub(1));
+        if self.at_end && self.tab == Tab::Steps {
+            self.selected[slot] = rows.saturating_sub(1);
+        }
+        let (selected, height) = (self.selected[slot], height.max(1));
+        self.top[slot] = self.top[slot].min(selected).max((selected + 1).saturating_sub(height));
+        self.top[slot] = self.top[slot].min(rows.saturating_sub(height));
+    }
+
+    /// Opens or closes a part.
+    pub fn toggle(&mut self, key: &str) {
+        if !self.toggled.remove(key) {
+            self.toggled.insert(key.to_owned());
+        }
+    }
+
+    /// The action of a row.
+    #[must_use]
+    pub fn action(rows: &[Row], row: usize) -> Option<Action> {
+        rows.get(row).and_then(|row| row.action.clone())
+    }
+
+    /// Title with the tabs; the columns of each tab within the title.
+    #[must_use]
+    pub fn title(&self, theme: &Theme) -> (Line<'static>, Vec<(Tab, u16, u16)>) {
+        let mut spans = vec![Span::raw(" ")];
+        let mut hits = Vec::new();
+        let mut x = 1;
+        for (number, tab) in Tab::ALL.into_iter().enumerate() {
+            let text = format!("{} {}", number + 1, tab.name());
+            let columns = text.len() as u16;
+            hits.push((tab, x, columns));
+            let style = if tab == self.tab { theme.accent() } else { theme.muted() };
+            spans.push(Span::styled(text, style));
+            spans.push(Span::raw("  "));
+            x += columns + 2;
+        }
+        spans.pop();
+        spans.push(Span::raw(" "));
+        (Line::from(spans), hits)
+    }
+
+    /// Draws the inspector.
+    pub fn draw(&self, run: Option<&Run>, theme: &Theme, focused: bool, now: Millis, area: Rect, buffer: &mut Buffer) {
+        let inner = widgets::panel(self.title(theme).0, theme, focused, area, buffer);
+        let Some(run) = run else { return };
+        let rows = self.rows(run, theme, usize::from(inner.width.saturating_sub(1)), now);
+        let top = self.top().min(rows.len().saturating_sub(usize::from(inner.height)));
+        for (y, (index, row)) in (inner.y..inner.bottom()).zip(rows.iter().enumerate().skip(top)) {
+            buffer.set_line(inner.x, y, &row.line, inner.width.saturating_sub(1));
+            if index == self.selected() && focused {
+                buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.selected(true));
+            }
+        }
+        widgets::scrollbar(theme, rows.len(), top, usize::from(inner.height), area, buffer);
+    }
+}

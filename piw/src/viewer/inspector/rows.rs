@@ -1,0 +1,311 @@
+//! Rows: styled lines with something to do on Enter, and how values become them. Strings are neutralised here.
+
+use std::collections::HashSet;
+
+use piw_protocol::view::{ArtifactRef, ViewValue};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use serde_json::Value;
+
+use crate::text::{clean, clean_lines, fit, width, wrap};
+use crate::viewer::message::Content;
+use crate::viewer::run::{Loaded, Run};
+use crate::viewer::theme::Theme;
+
+/// Lines of one text, and children of one list, that are shown at most.
+const SHOWN: usize = 400;
+/// Deepest shown level of a value.
+const DEPTH: usize = 40;
+
+/// What Enter or a click on a row does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Opens or closes the part with this key.
+    Toggle(String),
+    /// Fetches content.
+    Fetch(ArtifactRef),
+    /// Shows the run as it was at a step.
+    Seek(u64),
+}
+
+/// A line.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What it shows.
+    pub line: Line<'static>,
+    /// What Enter does.
+    pub action: Option<Action>,
+    /// Text that `y` copies, when it is more than the line.
+    pub copy: Option<String>,
+    /// Step that the row belongs to.
+    pub step: Option<u64>,
+}
+
+/// Collects rows.
+pub struct Rows<'a> {
+    /// The rows so far.
+    pub rows: Vec<Row>,
+    /// Colours.
+    pub theme: &'a Theme,
+    /// The run that values belong to.
+    pub run: &'a Run,
+    /// Keys whose state differs from the default.
+    pub toggled: &'a HashSet<String>,
+    /// Columns.
+    pub columns: usize,
+    /// Step that new rows belong to.
+    pub step: Option<u64>,
+}
+
+impl<'a> Rows<'a> {
+    /// None yet.
+    #[must_use]
+    pub const fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, columns: usize) -> Self {
+        Self { rows: Vec::new(), theme, run, toggled, columns, step: None }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, spans: Vec<Span<'static>>, action: Option<Action>) {
+        self.rows.push(Row { line: Line::from(spans), action, copy: None, step: self.step });
+    }
+
+    /// Adds an empty row.
+    pub fn gap(&mut self) {
+        self.push(Vec::new(), None);
+    }
+
+    /// Adds a heading.
+    pub fn heading(&mut self, text: &str) {
+        if !self.rows.is_empty() {
+            self.gap();
+        }
+        self.push(vec![Span::styled(text.to_owned(), self.theme.accent())], None);
+    }
+
+    /// Adds a named fact; long values continue below.
+    pub fn fact(&mut self, name: &str, value: &str, style: Style) {
+        const NAME: usize = 11;
+        let value = clean(value);
+        let room = self.columns.saturating_sub(NAME + 2).max(8);
+        for (index, piece) in wrap(&value, room).into_iter().enumerate() {
+            let name = if index == 0 { format!("{name:<NAME$} ") } else { " ".repeat(NAME + 1) };
+            self.push(vec![Span::styled(name, self.theme.label()), Span::styled(piece, style)], None);
+        }
+        if let Some(row) = self.rows.last_mut() {
+            row.copy = Some(value.into_owned());
+        }
+    }
+
+    /// Whether the part with this key is open.
+    #[must_use]
+    pub fn is_open(&self, key: &str, by_default: bool) -> bool {
+        self.toggled.contains(key) != by_default
+    }
+
+    /// Adds text of several lines.
+    pub fn text(&mut self, indent: usize, text: &str, style: Style) {
+        let (lines, more) = clean_lines(text, SHOWN);
+        let room = self.columns.saturating_sub(indent).max(8);
+        for line in lines {
+            for piece in wrap(&line, room) {
+                self.push(vec![Span::raw(" ".repeat(indent)), Span::styled(piece, style)], None);
+            }
+        }
+        if more {
+            self.push(vec![Span::raw(" ".repeat(indent)), Span::styled(format!("… only the first {SHOWN} lines"), self.theme.muted())], None);
+        }
+    }
+
+    /// Adds a value under a name: inline values as trees, large ones when they were fetched and verified.
+    pub fn value(&mut self, indent: usize, key: &str, name: &str, value: &ViewValue) {
+        match value {
+            ViewValue::Inline(value) => self.json(indent, key, name, value, 0),
+            ViewValue::Artifact(reference) => self.artifact(indent, key, name, reference),
+        }
+    }
+
+    fn artifact(&mut self, indent: usize, key: &str, name: &str, reference: &ArtifactRef) {
+        let theme = self.theme;
+        let head = |text: String, style: Style| {
+            vec![
+                Span::raw(" ".repeat(indent)),
+                Span::styled(format!("{name} "), theme.label()),
+                Span::styled(text, style),
+            ]
+        };
+        let size = bytes(reference.bytes);
+        match self.run.contents.get(&reference.sha256) {
+            None => self.push(head(format!("{size}: Enter loads it"), theme.muted()), Some(Action::Fetch(reference.clone()))),
+            Some(Loaded::Loading(got, all)) => {
+                let percent = if *all == 0 { 0 } else { got * 100 / all };
+                self.push(head(format!("loading {percent} % of {size}"), theme.warning()), None);
+            }
+            Some(Loaded::Failed(error)) => {
+                self.push(head(clean(error).into_owned(), theme.error()), Some(Action::Fetch(reference.clone())));
+            }
+            Some(Loaded::Ready(content)) => {
+                let mark = if theme.ascii { "verified" } else { "✓ verified" };
+                self.push(head(format!("{size} {mark}"), theme.status(crate::viewer::theme::Mark::Ok)), None);
+                match content {
+                    Content::Json(value) => self.json(indent + 2, key, "", value, 0),
+                    Content::Text(text) => self.text(indent + 2, text, theme.subtext()),
+                }
+            }
+        }
+    }
+
+    /// Adds a JSON value as a foldable tree.
+    pub fn json(&mut self, indent: usize, key: &str, name: &str, value: &Value, depth: usize) {
+        let theme = self.theme;
+        let mut head = vec![Span::raw(" ".repeat(indent))];
+        let label = if name.is_empty() { String::new() } else { format!("{} ", fit(&clean(name), 40)) };
+        let (count, open_mark, close_mark) = match value {
+            Value::Object(map) => (map.len(), "{", "}"),
+            Value::Array(list) => (list.len(), "[", "]"),
+            Value::String(text) => return self.string(indent, key, &label, text),
+            other => {
+                head.extend([Span::styled("  ", theme.faint()), Span::styled(label, theme.label())]);
+                head.push(Span::styled(other.to_string(), scalar(theme, other)));
+                return self.push(head, None);
+            }
+        };
+        let open = self.is_open(key, depth < 1 || count <= 4 && depth < 3) && depth < DEPTH;
+        let arrow = match (count, open, theme.ascii) {
+            (0, ..) => "  ",
+            (_, true, false) => "▾ ",
+            (_, false, false) => "▸ ",
+            (_, true, true) => "- ",
+            (_, false, true) => "+ ",
+        };
+        head.extend([Span::styled(arrow, theme.muted()), Span::styled(label.clone(), theme.label())]);
+        if count == 0 {
+            head.push(Span::styled(format!("{open_mark}{close_mark}"), theme.muted()));
+            return self.push(head, None);
+        }
+        let room = self.columns.saturating_sub(indent + width(&label) + 4);
+        let summary = if open { format!("{open_mark}{count}{close_mark}") } else { preview(value, room) };
+        head.push(Span::styled(summary, theme.muted()));
+        self.push(head, Some(Action::Toggle(key.to_owned())));
+        if let Some(row) = self.rows.last_mut() {
+            row.copy = Some(key.to_owned()).filter(|_| false);
+        }
+        if !open {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                for (child, value) in map.iter().take(SHOWN) {
+                    self.json(indent + 2, &format!("{key}/{child}"), child, value, depth + 1);
+                }
+            }
+            Value::Array(list) => {
+                for (index, value) in list.iter().take(SHOWN).enumerate() {
+                    self.json(indent + 2, &format!("{key}/{index}"), &index.to_string(), value, depth + 1);
+                }
+            }
+            _ => {}
+        }
+        if count > SHOWN {
+            let more = format!("{}… {} more", " ".repeat(indent + 4), count - SHOWN);
+            self.push(vec![Span::styled(more, theme.muted())], None);
+        }
+    }
+
+    fn string(&mut self, indent: usize, key: &str, label: &str, text: &str) {
+        let theme = self.theme;
+        let style = Style::new().fg(theme.palette.green);
+        let room = self.columns.saturating_sub(indent + 2 + width(label)).max(8);
+        let single = !text.trim_end().contains('\n');
+        if single && text.len() <= room * 4 && width(&clean(text.trim_end())) <= room {
+            let spans = vec![
+                Span::raw(" ".repeat(indent + 2)),
+                Span::styled(label.to_owned(), theme.label()),
+                Span::styled(clean(text.trim_end()).into_owned(), style),
+            ];
+            self.push(spans, None);
+            if let Some(row) = self.rows.last_mut() {
+                row.copy = Some(text.to_owned());
+            }
+            return;
+        }
+        let count = text.lines().take(10_000).count();
+        let open = self.is_open(key, count <= 12);
+        let arrow = match (open, theme.ascii) {
+            (true, false) => "▾ ",
+            (false, false) => "▸ ",
+            (true, true) => "- ",
+            (false, true) => "+ ",
+        };
+        let summary = match (open, count) {
+            (true, 1) => String::new(),
+            (true, count) => format!("{count} lines"),
+            (false, _) => fit(&clean(text), room).into_owned(),
+        };
+        let spans = vec![
+            Span::raw(" ".repeat(indent)),
+            Span::styled(arrow, theme.muted()),
+            Span::styled(label.to_owned(), theme.label()),
+            Span::styled(summary, if open { theme.muted() } else { style }),
+        ];
+        self.push(spans, Some(Action::Toggle(key.to_owned())));
+        if let Some(row) = self.rows.last_mut() {
+            row.copy = Some(text.to_owned());
+        }
+        if open {
+            self.text(indent + 4, text, style);
+        }
+    }
+}
+
+fn scalar(theme: &Theme, value: &Value) -> Style {
+    let color = match value {
+        Value::Number(_) => theme.palette.peach,
+        Value::Bool(_) => theme.palette.mauve,
+        _ => theme.palette.muted,
+    };
+    Style::new().fg(color)
+}
+
+/// One line of a closed value.
+fn preview(value: &Value, room: usize) -> String {
+    fn write(out: &mut String, value: &Value, room: usize) {
+        if out.len() > room * 4 {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                out.push_str("{ ");
+                for (index, (key, value)) in map.iter().take(8).enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    out.push_str(&clean(key));
+                    out.push_str(": ");
+                    write(out, value, room);
+                }
+                out.push_str(" }");
+            }
+            Value::Array(list) => {
+                out.push_str("[ ");
+                for (index, value) in list.iter().take(8).enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    write(out, value, room);
+                }
+                out.push_str(" ]");
+            }
+            Value::String(text) => out.push_str(&clean(&text[..text.floor_char_boundary(200)])),
+            other => out.push_str(&other.to_string()),
+        }
+    }
+    let mut out = String::new();
+    write(&mut out, value, room);
+    fit(&out, room).into_owned()
+}
+
+/// A size for people.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{:.1} KiB", count as f64 / 1024.0),
+        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+    }
+}

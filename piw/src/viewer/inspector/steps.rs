@@ -1,0 +1,161 @@
+//! The Steps tab: one row a step, open ones with prompt, output, error, receipt and timing.
+
+use piw_protocol::run::ActionReceipt;
+use piw_protocol::view::{StepView, ViewValue};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+
+use super::rows::{Action, Rows};
+use crate::text::{clean, fit, pad};
+use crate::viewer::clock;
+use crate::viewer::graph::model::Kind;
+use crate::viewer::run::overlay::{outcome_mark, step_duration};
+use crate::viewer::theme::Mark;
+
+/// Key of a step's toggle.
+#[must_use]
+pub fn key(index: u64) -> String {
+    format!("step/{index}")
+}
+
+/// Adds all known steps around the shown position, and what runs now.
+pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
+    let run = rows.run;
+    let (start, steps) = run.steps();
+    if start > 0 {
+        let text = format!("  {start} earlier steps; [ or < goes back to them");
+        rows.push(vec![Span::styled(text, rows.theme.muted())], Some(Action::Seek(start - 1)));
+    }
+    for (index, step) in (start..).zip(steps) {
+        rows.step = Some(index);
+        step_rows(rows, index, step);
+    }
+    rows.step = None;
+    let total = run.step_total();
+    let end = start + steps.len() as u64;
+    if end < total {
+        let text = format!("  {} later steps; ] or > goes on to them", total - end);
+        rows.push(vec![Span::styled(text, rows.theme.muted())], Some(Action::Seek(end)));
+    } else if run.cursor.is_none() {
+        current(rows, total, now);
+    }
+    if rows.rows.is_empty() {
+        rows.push(vec![Span::styled("No step has ended yet.", rows.theme.muted())], None);
+    }
+}
+
+fn current(rows: &mut Rows<'_>, total: u64, now: clock::Millis) {
+    let Some(view) = &rows.run.view else { return };
+    let state = &view.state;
+    let Some(node) = &state.current_node else { return };
+    let mark = rows.run.graph.as_ref().and_then(|graph| graph.node(node)).and_then(|node| {
+        rows.run.overlay.nodes.get(node).map(|state| state.mark)
+    });
+    let mark = mark.unwrap_or(Mark::Running);
+    let since = state.current_node_started_at.as_deref().and_then(clock::parse);
+    let time = since.map_or_else(String::new, |since| clock::duration(now - since));
+    row(rows, total, mark, node, &time, state.status_detail.as_deref().unwrap_or(mark.word()), None);
+}
+
+fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, detail: &str, action: Option<Action>) {
+    let theme = rows.theme;
+    let open = matches!(&action, Some(Action::Toggle(key)) if rows.is_open(key, false));
+    let arrow = match (action.is_some(), open, theme.ascii) {
+        (false, ..) => " ",
+        (_, true, false) => "▾",
+        (_, false, false) => "▸",
+        (_, true, true) => "-",
+        (_, false, true) => "+",
+    };
+    let here = rows.run.cursor == Some(index);
+    let name_room = (rows.columns / 2).clamp(12, 36);
+    let name = Style::new().fg(theme.palette.text).add_modifier(if here { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD });
+    let room = rows.columns.saturating_sub(17 + name_room + 2);
+    let spans = vec![
+        Span::styled(format!("{arrow}{:>4} ", index + 1), theme.muted()),
+        Span::styled(format!("{} ", theme.glyph(mark)), theme.status(mark)),
+        Span::styled(pad(&clean(node), name_room), name),
+        Span::styled(format!(" {time:>7} "), theme.subtext()),
+        Span::styled(fit(&clean(detail), room).into_owned(), theme.muted()),
+    ];
+    rows.push(spans, action);
+}
+
+fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {
+    let step = &view.step;
+    let key = key(index);
+    let time = step_duration(view).map_or_else(String::new, clock::duration);
+    let detail = match (&step.error, &step.status_detail) {
+        (Some(error), _) => error.message.lines().next().unwrap_or_default(),
+        (None, Some(detail)) => detail,
+        (None, None) => "",
+    };
+    row(rows, index, outcome_mark(step.outcome), &step.node_id, &time, detail, Some(Action::Toggle(key.clone())));
+    if rows.is_open(&key, false) {
+        details(rows, &key, view);
+    }
+}
+
+fn details(rows: &mut Rows<'_>, key: &str, view: &StepView) {
+    const INDENT: usize = 6;
+    let step = &view.step;
+    let theme = rows.theme;
+    let from = clock::time_of_day(&step.started_at).to_owned();
+    let to = clock::time_of_day(&step.finished_at).to_owned();
+    let kind = rows.run.graph.as_ref().and_then(|graph| graph.node(&step.node_id).map(|node| graph.nodes[node].kind));
+    let kind = kind.unwrap_or_else(|| Kind::of(step.node_type, None)).word();
+    let visit = step.visit.map_or_else(String::new, |visit| format!(" · visit {visit}"));
+    let head = format!("{}{kind}{visit} · {} – {} UTC", " ".repeat(INDENT + 2), clean(&from), clean(&to));
+    rows.push(vec![Span::styled(head, theme.muted())], None);
+    if let Some(error) = &step.error {
+        let code = error.code.as_deref().map_or_else(String::new, |code| format!("{}: ", clean(code)));
+        rows.text(INDENT + 2, &format!("{code}{}", error.message), theme.error());
+        if let Some(stack) = &error.stack {
+            let key = format!("{key}/stack");
+            rows.json(INDENT, &key, "stack", &serde_json::Value::String(stack.clone()), 1);
+        }
+    }
+    if let Some(action) = &step.action {
+        receipt(rows, INDENT, key, action);
+    }
+    for (name, value) in [("prompt", view.prompt()), ("output", view.output())] {
+        if value != ViewValue::Inline(serde_json::Value::Null) {
+            rows.value(INDENT, &format!("{key}/{name}"), name, &value);
+        }
+    }
+}
+
+fn receipt(rows: &mut Rows<'_>, indent: usize, key: &str, action: &ActionReceipt) {
+    let theme = rows.theme;
+    if let Some(command) = &action.command {
+        let mut text = format!("$ {command}");
+        for argument in action.args.iter().flatten() {
+            text.push(' ');
+            text.push_str(argument);
+        }
+        rows.text(indent + 2, &text, Style::new().fg(theme.palette.text));
+    }
+    let mut facts = Vec::new();
+    if let Some(code) = action.exit_code {
+        facts.push(format!("exit code {code}"));
+    }
+    if let Some(signal) = &action.signal {
+        facts.push(format!("signal {signal}"));
+    }
+    if let Some(millis) = action.duration_ms {
+        facts.push(clock::duration(i64::try_from(millis).unwrap_or(i64::MAX)));
+    }
+    if let Some(cwd) = &action.cwd {
+        facts.push(format!("in {cwd}"));
+    }
+    if !facts.is_empty() {
+        rows.text(indent + 2, &facts.join(" · "), theme.muted());
+    }
+    for (name, text, cut) in
+        [("stdout", &action.stdout, action.stdout_truncated), ("stderr", &action.stderr, action.stderr_truncated)]
+    {
+        let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else { continue };
+        let name = if cut { format!("{name} (cut)") } else { name.to_owned() };
+        rows.json(indent, &format!("{key}/{name}"), &name, &serde_json::Value::String(text.to_owned()), 1);
+    }
+}

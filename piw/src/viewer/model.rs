@@ -1,0 +1,167 @@
+//! The whole state of the viewer as plain data. [`super::update`] is the only writer, [`super::draw`] the only reader.
+
+use piw_protocol::client::ConnectionState;
+
+use super::browser::Browser;
+use super::clock::Millis;
+use super::graph_panel::GraphPanel;
+use super::inspector::Inspector;
+use super::message::Effect;
+use super::popup::Popup;
+use super::run::Run;
+use super::screen::{self, BrowserSize, Part, Screen, Wishes};
+use super::theme::Theme;
+use super::timeline::Playback;
+
+/// How long a toast stays.
+pub const TOAST: Millis = 6_000;
+
+/// A short notice in a corner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toast {
+    /// Text, neutralised.
+    pub text: String,
+    /// Whether it reports a failure.
+    pub bad: bool,
+    /// When it disappears.
+    pub until: Millis,
+}
+
+/// What is being dragged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drag {
+    /// The graph, from this cell.
+    Graph(u16, u16),
+    /// The playhead.
+    Playhead,
+    /// The browser's right border.
+    Sidebar,
+    /// The border between graph and inspector.
+    Split,
+}
+
+/// The viewer's state.
+#[derive(Debug)]
+pub struct Model {
+    /// Terminal size.
+    pub size: (u16, u16),
+    /// The present, as far as the model knows.
+    pub now: Millis,
+    /// Colours and glyphs.
+    pub theme: Theme,
+    /// The run that the viewer is fixed on.
+    pub fixed: Option<String>,
+    /// The connection.
+    pub connection: ConnectionState,
+    /// How the screen is divided.
+    pub wishes: Wishes,
+    /// The focused part.
+    pub focus: Part,
+    /// The run list.
+    pub browser: Browser,
+    /// The run on screen.
+    pub run: Option<Run>,
+    /// The graph panel.
+    pub graph: GraphPanel,
+    /// The inspector.
+    pub inspector: Inspector,
+    /// Playback.
+    pub playback: Playback,
+    /// When playback moves next.
+    pub play_at: Millis,
+    /// What lies over the screen.
+    pub popup: Option<Popup>,
+    /// Notices, newest last.
+    pub toasts: Vec<Toast>,
+    /// What is being dragged.
+    pub drag: Option<Drag>,
+    /// Whether the next frame differs from the last one.
+    pub dirty: bool,
+}
+
+impl Model {
+    /// The state before anything is known, and what to do first.
+    #[must_use]
+    pub fn new(fixed: Option<String>, theme: Theme, size: (u16, u16), now: Millis) -> (Self, Vec<Effect>) {
+        let browser = if fixed.is_some() { BrowserSize::Hidden } else { BrowserSize::Auto };
+        let mut model = Self {
+            size,
+            now,
+            theme,
+            connection: ConnectionState::Connecting,
+            wishes: Wishes { browser, sidebar: 34, inspector: 0, zoom: None },
+            focus: if fixed.is_some() { Part::Graph } else { Part::Browser },
+            browser: Browser::default(),
+            run: fixed.clone().map(Run::new),
+            graph: GraphPanel::default(),
+            inspector: Inspector::default(),
+            playback: Playback::default(),
+            play_at: 0,
+            popup: None,
+            toasts: Vec::new(),
+            drag: None,
+            dirty: true,
+            fixed,
+        };
+        let effect = match &model.fixed {
+            Some(run_id) => Effect::WatchRun(Some(run_id.clone())),
+            None => model.browser.watch(),
+        };
+        (model, vec![effect])
+    }
+
+    /// Where everything is; `None` when the terminal is too small.
+    #[must_use]
+    pub fn screen(&self) -> Option<Screen> {
+        screen::divide(self.size.0, self.size.1, self.wishes)
+    }
+
+    /// Visible rows of the browser.
+    #[must_use]
+    pub fn browser_rows(&self) -> u64 {
+        let area = self.screen().and_then(|screen| screen.browser);
+        area.map_or(1, |area| u64::from(screen::inside(area).height).max(1))
+    }
+
+    /// Shows a notice.
+    pub fn toast(&mut self, text: &str, bad: bool) {
+        self.toasts.retain(|toast| toast.text != text);
+        if self.toasts.len() == 4 {
+            self.toasts.remove(0);
+        }
+        let text = crate::text::clean(text).into_owned();
+        self.toasts.push(Toast { text, bad, until: self.now + TOAST });
+        self.dirty = true;
+    }
+
+    /// When the screen changes next by itself, in milliseconds from now; `None` while nothing does.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Millis> {
+        let toast = self.toasts.iter().map(|toast| (toast.until - self.now).max(1)).min();
+        let play = self.playback.playing.then(|| (self.play_at - self.now).max(1));
+        let in_browser = self.screen().is_some_and(|screen| screen.browser.is_some() && !screen.rail)
+            && self.browser.has_clock(self.browser_rows());
+        let clock = (in_browser || self.run.as_ref().is_some_and(Run::has_clock)).then(|| 1000 - self.now.rem_euclid(1000));
+        [toast, play, clock].into_iter().flatten().min()
+    }
+
+    /// What the keys do now, most useful first.
+    #[must_use]
+    pub fn hints(&self) -> Vec<(&'static str, &'static str)> {
+        let mut hints = Vec::new();
+        if let Some(run) = &self.run {
+            let controls = [("a", "answer"), ("p", "pause"), ("r", "resume"), ("c", "cancel"), ("R", "restart")];
+            hints.extend(controls.into_iter().filter(|(_, control)| run.offers(control)));
+            if run.cursor.is_some() {
+                hints.push(("L", "live"));
+            }
+        }
+        match self.focus {
+            Part::Browser => hints.extend([("/", "filter"), ("enter", "open")]),
+            Part::Graph => hints.extend([("z", "density"), ("f", "follow"), ("enter", "inspect")]),
+            Part::Inspector => hints.extend([("enter", "open"), ("t", "tab")]),
+        }
+        hints.extend([("[ ]", "step"), ("tab", "focus"), ("?", "help"), ("q", "quit")]);
+        hints
+    }
+}

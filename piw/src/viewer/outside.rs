@@ -1,0 +1,239 @@
+//! Effects that talk to the server or compute: each runs as a task and comes back as a message. The queue is bounded; while
+//! it is full, watches keep only their newest view.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use piw_protocol::client::{Client, ClientError, RunRef};
+use piw_protocol::content::Verified;
+use piw_protocol::definition::DefinitionSnapshot;
+use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt, RunsWatch};
+use piw_protocol::view::{ArtifactRef, PAGE_ITEMS};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::graph;
+use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
+
+/// Messages that may wait for the model.
+const QUEUE: usize = 256;
+
+/// A task that ends when it is replaced or dropped.
+#[derive(Default)]
+struct Slot(Option<AbortHandle>);
+
+impl Slot {
+    fn replace(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(old) = self.0.replace(tokio::spawn(task).abort_handle()) {
+            old.abort();
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(old) = self.0.take() {
+            old.abort();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Carries effects out.
+pub struct Outside {
+    client: Client,
+    messages: mpsc::Sender<Message>,
+    runs: Slot,
+    run: Slot,
+    page: Slot,
+    connection: Slot,
+}
+
+impl Outside {
+    /// Starts watching the connection. The receiver gets every message.
+    #[must_use]
+    pub fn new(client: Client) -> (Self, mpsc::Receiver<Message>) {
+        let (messages, inbox) = mpsc::channel(QUEUE);
+        let mut outside = Self {
+            client,
+            messages,
+            runs: Slot::default(),
+            run: Slot::default(),
+            page: Slot::default(),
+            connection: Slot::default(),
+        };
+        let mut state = outside.client.state();
+        let send = outside.messages.clone();
+        outside.connection.replace(async move {
+            loop {
+                let now = state.borrow_and_update().clone();
+                if send.send(Message::Connection(now)).await.is_err() || state.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        (outside, inbox)
+    }
+
+    /// Starts an effect. Effects of the terminal are not for here and do nothing.
+    pub fn start(&mut self, effect: Effect) {
+        match effect {
+            Effect::WatchRuns { generation, start, filter } => self.watch_runs(generation, start, filter),
+            Effect::WatchRun(None) => self.run.clear(),
+            Effect::WatchRun(Some(run_id)) => self.watch_run(run_id),
+            Effect::FetchDefinition { run_id, reference } => {
+                let (client, messages) = self.handles();
+                tokio::spawn(async move {
+                    let sha256 = reference.sha256.clone();
+                    let result = definition(&client, &run_id, &reference).await.map(Arc::new);
+                    drop(messages.send(Message::Definition { run_id, sha256, result }).await);
+                });
+            }
+            Effect::LayOut { key, graph } => self.lay_out(key, graph),
+            Effect::FetchPage { run_id, revision, request } => self.fetch_page(run_id, revision, request),
+            Effect::FetchContent { run_id, reference } => {
+                let (client, messages) = self.handles();
+                tokio::spawn(async move {
+                    let sha256 = reference.sha256.clone();
+                    let result = content(&client, &run_id, &reference, &messages).await;
+                    drop(messages.send(Message::Content { sha256, result }).await);
+                });
+            }
+            Effect::Command { run_id, revision, command } => {
+                let (client, messages) = self.handles();
+                tokio::spawn(async move {
+                    let result = send(&client, &run_id, revision, &command).await.map_err(|error| error.to_string());
+                    drop(messages.send(Message::Decided { command, run_id, result }).await);
+                });
+            }
+            Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
+        }
+    }
+
+    fn handles(&self) -> (Client, mpsc::Sender<Message>) {
+        (self.client.clone(), self.messages.clone())
+    }
+
+    fn watch_runs(&mut self, generation: u64, start: u64, filter: Option<RunFilter>) {
+        let (client, messages) = self.handles();
+        let query =
+            RunsWatch { subscription_id: String::new(), filter, start: Some(start), limit: Some(PAGE_ITEMS as u32) };
+        self.runs.replace(async move {
+            let mut watch = match client.watch_runs(query) {
+                Ok(watch) => watch,
+                Err(error) => {
+                    drop(messages.send(Message::BadView(error.to_string())).await);
+                    return;
+                }
+            };
+            loop {
+                let message = match watch.changed().await {
+                    Ok(()) => Message::Runs {
+                        generation,
+                        page: watch.view().map(Arc::clone),
+                        freshness: watch.freshness().clone(),
+                    },
+                    Err(ClientError::Closed) => return,
+                    Err(error) => Message::BadView(format!("run list: {error}")),
+                };
+                if messages.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn watch_run(&mut self, run_id: String) {
+        let (client, messages) = self.handles();
+        self.page.clear();
+        self.run.replace(async move {
+            let mut watch = client.watch_run(&run_id);
+            loop {
+                let message = match watch.changed().await {
+                    Ok(()) => Message::Run {
+                        run_id: run_id.clone(),
+                        view: watch.view().map(Arc::clone),
+                        freshness: watch.freshness().clone(),
+                    },
+                    Err(ClientError::Closed) => return,
+                    Err(error) => Message::BadView(format!("run {run_id}: {error}")),
+                };
+                if messages.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn fetch_page(&mut self, run_id: String, revision: u64, request: PageRequest) {
+        let (client, messages) = self.handles();
+        self.page.replace(async move {
+            let result = client.page(&run_id, revision, &request).await;
+            let result = result.map(Arc::new).map_err(|error| error.to_string());
+            drop(messages.send(Message::Page { run_id, request, result }).await);
+        });
+    }
+
+    fn lay_out(&self, key: LayoutKey, graph: SharedGraph) {
+        let messages = self.messages.clone();
+        tokio::task::spawn_blocking(move || {
+            let drawing = Arc::new(graph::lay_out(&graph.0, key.density, &key.folded));
+            drop(messages.blocking_send(Message::Layout { key, drawing }));
+        });
+    }
+}
+
+/// Fetches and reads a definition.
+///
+/// # Errors
+///
+/// A sentence for people.
+pub async fn definition(
+    client: &Client,
+    run_id: &str,
+    reference: &ArtifactRef,
+) -> Result<DefinitionSnapshot, String> {
+    let bytes = client.content(run_id, reference, |_| {}).await.map_err(|error| format!("definition: {error}"))?;
+    serde_json::from_slice(bytes.get()).map_err(|error| format!("the definition cannot be read: {error}"))
+}
+
+async fn content(
+    client: &Client,
+    run_id: &str,
+    reference: &ArtifactRef,
+    messages: &mpsc::Sender<Message>,
+) -> Result<Content, String> {
+    let sha256 = reference.sha256.clone();
+    let progress = |received| {
+        // A full queue only costs a step of the progress display.
+        drop(messages.try_send(Message::ContentProgress { sha256: sha256.clone(), received }));
+    };
+    let bytes = client.content(run_id, reference, progress).await.map_err(|error| error.to_string())?;
+    let json = reference.media_type.starts_with("application/json");
+    let read = move || read_content(&bytes, json);
+    tokio::task::spawn_blocking(read).await.map_err(|_| "the content could not be read".to_owned())?
+}
+
+fn read_content(bytes: &Verified<Vec<u8>>, json: bool) -> Result<Content, String> {
+    if json {
+        let value = serde_json::from_slice(bytes.get()).map_err(|error| format!("verified, but not JSON: {error}"))?;
+        Ok(Content::Json(Arc::new(value)))
+    } else {
+        Ok(Content::Text(String::from_utf8_lossy(bytes.get()).into()))
+    }
+}
+
+async fn send(client: &Client, run_id: &str, revision: u64, command: &Command) -> Result<RunReceipt, ClientError> {
+    let run = RunRef::at(run_id, revision);
+    let done = match command {
+        Command::Pause => client.run_pause(&run).await,
+        Command::Resume => client.run_resume(&run).await,
+        Command::Cancel => client.run_cancel(&run).await,
+        Command::Restart => client.run_restart(&run).await,
+        Command::Answer(answer) => client.checkpoint_answer(&run, answer.clone()).await,
+    };
+    done.map(|done| done.receipt)
+}

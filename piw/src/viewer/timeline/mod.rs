@@ -1,0 +1,224 @@
+//! The timeline: status and elapsed time, a track with a tick for each step and the playhead, the position, and how current
+//! the view is. On short terminals everything shares one line.
+
+use piw_protocol::client::{ConnectionState, Freshness};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::clock::{self, Millis};
+use super::inspector::info::elapsed;
+use super::run::Run;
+use super::run::overlay::outcome_mark;
+use super::theme::{Mark, Theme};
+use crate::text::{clean, fit, width};
+
+/// Columns of the status in front of the track.
+const HEAD: u16 = 22;
+
+/// Playback of a run's steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Playback {
+    /// Whether it moves.
+    pub playing: bool,
+    /// Steps a second.
+    pub speed: u8,
+}
+
+impl Default for Playback {
+    fn default() -> Self {
+        Self { playing: false, speed: 1 }
+    }
+}
+
+/// The track's cells: x of the first and count.
+#[must_use]
+pub fn track(area: Rect) -> (u16, u16) {
+    let x = area.x + HEAD.min(area.width / 3);
+    let end = if area.height > 1 { area.right() } else { area.right().saturating_sub(area.width / 4) };
+    (x, end.saturating_sub(x + 1))
+}
+
+/// The step at a column of the track.
+#[must_use]
+pub fn step_at(area: Rect, column: u16, total: u64) -> Option<u64> {
+    let (x, cells) = track(area);
+    if column < x || column >= x + cells || total == 0 {
+        return None;
+    }
+    let at = u64::from(column - x);
+    Some(if total <= u64::from(cells) { at.min(total - 1) } else { (at * total + total / 2) / u64::from(cells) }.min(total - 1))
+}
+
+fn column_of(step: u64, cells: u16, total: u64) -> u16 {
+    let column = if total <= u64::from(cells) { step } else { step * u64::from(cells) / total };
+    column.min(u64::from(cells.saturating_sub(1))) as u16
+}
+
+/// How current the view is, in words; the style says how bad that is.
+#[must_use]
+pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme) -> (String, Style) {
+    let warn = theme.warning();
+    match connection {
+        ConnectionState::Connecting => return ("connecting…".into(), warn),
+        ConnectionState::Reconnecting(retry) => {
+            let delay = clock::duration(retry.delay.as_millis() as i64);
+            return (format!("stale · reconnecting: attempt {} in {delay}", retry.attempt), warn);
+        }
+        ConnectionState::Blocked(retry) => {
+            let text = format!("disconnected after {} attempts: {}", retry.attempt, clean(&retry.reason));
+            return (text, theme.error());
+        }
+        ConnectionState::Stopped(error) => return (clean(&error.to_string()).into_owned(), theme.error()),
+        ConnectionState::Connected { .. } => {}
+    }
+    match run.map(|run| (&run.freshness, run.cursor)) {
+        None => ("connected".into(), theme.muted()),
+        Some((Freshness::Opening, _)) => ("loading…".into(), warn),
+        Some((Freshness::Stale(retry), _)) => (format!("stale · attempt {}: {}", retry.attempt, clean(&retry.reason)), warn),
+        Some((Freshness::Blocked(retry), _)) => (format!("disconnected: {}", clean(&retry.reason)), theme.error()),
+        Some((Freshness::Refused(error), _)) => (clean(&error.to_string()).into_owned(), theme.error()),
+        Some((Freshness::Stopped(error), _)) => (clean(&error.to_string()).into_owned(), theme.error()),
+        Some((Freshness::Live, Some(_))) => ("replay".into(), Style::new().fg(theme.palette.peach).add_modifier(Modifier::BOLD)),
+        Some((Freshness::Live, None)) => {
+            let ended = run.and_then(|run| run.view.as_ref()).is_some_and(|view| view.state.finished_at.is_some());
+            if ended { ("latest".into(), theme.muted()) } else { ("live".into(), theme.status(Mark::Ok)) }
+        }
+    }
+}
+
+/// Everything that the timeline shows.
+pub struct View<'a> {
+    /// The run.
+    pub run: Option<&'a Run>,
+    /// The connection.
+    pub connection: &'a ConnectionState,
+    /// Playback.
+    pub playback: Playback,
+    /// What the keys do now, for the right end.
+    pub hints: &'a [(&'a str, &'a str)],
+    /// The present.
+    pub now: Millis,
+    /// Colours.
+    pub theme: &'a Theme,
+}
+
+impl View<'_> {
+    /// Draws the timeline.
+    pub fn draw(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        self.head(area, buffer);
+        self.draw_track(area, buffer);
+        let (state, style) = freshness(self.run, self.connection, theme);
+        if area.height == 1 {
+            let room = usize::from(area.width / 4);
+            let text = fit(&state, room).into_owned();
+            let x = area.right().saturating_sub(width(&text) as u16 + 1);
+            buffer.set_stringn(x, area.y, text, room, style);
+            return;
+        }
+        let y = area.y + 1;
+        let left = self.state_line();
+        buffer.set_line(area.x, y, &left, area.width);
+        let shown = self.shown_hints(area);
+        let x = area.right().saturating_sub(self.hint_columns(area));
+        let mut hints = Vec::new();
+        for (key, text) in &self.hints[..shown] {
+            hints.push(Span::styled((*key).to_owned(), theme.key()));
+            hints.push(Span::styled(format!(" {text}  "), theme.muted()));
+        }
+        buffer.set_line(x, y, &Line::from(hints), area.width);
+    }
+
+    /// The left half of the second line: how current the view is, the position, playback.
+    fn state_line(&self) -> Line<'static> {
+        let theme = self.theme;
+        let (state, style) = freshness(self.run, self.connection, theme);
+        let mut spans = vec![Span::raw(" "), Span::styled(state, style)];
+        if let Some(run) = self.run {
+            let total = run.step_total();
+            let text = match run.cursor {
+                Some(cursor) => format!("  step {} of {total}", cursor + 1),
+                None => format!("  {total} steps"),
+            };
+            spans.push(Span::styled(text, theme.subtext()));
+            if self.playback.playing {
+                spans.push(Span::styled(format!("  ▶ {}×", self.playback.speed), theme.status(Mark::Running)));
+            } else if run.cursor.is_some() {
+                spans.push(Span::styled(format!("  {}×", self.playback.speed), theme.muted()));
+            }
+        }
+        Line::from(spans)
+    }
+
+    /// How many hints fit beside the state.
+    fn shown_hints(&self, area: Rect) -> usize {
+        let room = usize::from(area.width).saturating_sub(self.state_line().width() + 3);
+        let mut columns = 0;
+        self.hints
+            .iter()
+            .take_while(|(key, text)| {
+                columns += width(key) + width(text) + 3;
+                columns <= room
+            })
+            .count()
+    }
+
+    /// Columns of the hints that fit.
+    #[must_use]
+    pub fn hint_columns(&self, area: Rect) -> u16 {
+        self.hints[..self.shown_hints(area)].iter().map(|(key, text)| (width(key) + width(text) + 3) as u16).sum()
+    }
+
+    fn head(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        let Some(view) = self.run.and_then(|run| run.view.as_ref()) else { return };
+        let mark = Mark::of(view.display.status);
+        let time = elapsed(view, self.now).map_or_else(String::new, clock::duration);
+        let line = Line::from(vec![
+            Span::raw(" "),
+            Span::styled(format!("{} {} ", theme.glyph(mark), mark.word()), theme.status(mark).add_modifier(Modifier::BOLD)),
+            Span::styled(time, theme.subtext()),
+        ]);
+        buffer.set_line(area.x, area.y, &line, HEAD.min(area.width / 3));
+    }
+
+    fn draw_track(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        let (x, cells) = track(area);
+        let total = self.run.map_or(0, Run::step_total);
+        let line = if theme.ascii { "-" } else { "─" };
+        for at in 0..cells {
+            buffer.set_stringn(x + at, area.y, line, 1, theme.faint());
+        }
+        let Some(run) = self.run else { return };
+        let head = run.cursor.map_or(cells, |cursor| column_of(cursor, cells, total));
+        let tick = if theme.ascii { "|" } else { "╂" };
+        let mut worst: Vec<Option<Mark>> = vec![None; usize::from(cells)];
+        for index in 0..total.min(u64::from(cells)) {
+            worst[usize::from(column_of(index * total / total.min(u64::from(cells)).max(1), cells, total))] = Some(Mark::Idle);
+        }
+        let (start, steps) = run.steps();
+        for (index, step) in (start..).zip(steps) {
+            let slot = &mut worst[usize::from(column_of(index, cells, total))];
+            let mark = outcome_mark(step.step.outcome);
+            if slot.is_none_or(|known| known == Mark::Idle || known == Mark::Ok) {
+                *slot = Some(mark);
+            }
+        }
+        for (at, mark) in (0..cells).zip(worst) {
+            let Some(mark) = mark else { continue };
+            let style = if at > head { theme.faint() } else { theme.status(mark) };
+            let symbol = if matches!(mark, Mark::Ok | Mark::Idle) { tick } else { theme.glyph(mark) };
+            buffer.set_stringn(x + at, area.y, symbol, 1, style);
+        }
+        if run.cursor.is_some() {
+            let style = Style::new().fg(theme.palette.peach).add_modifier(Modifier::BOLD);
+            buffer.set_stringn(x + head, area.y, if theme.ascii { "^" } else { "◆" }, 1, style);
+        } else if total < u64::from(cells) && run.mark() == Mark::Running {
+            let at = column_of(total, cells, total + 1);
+            buffer.set_stringn(x + at, area.y, theme.glyph(Mark::Running), 1, theme.status(Mark::Running));
+        }
+    }
+}

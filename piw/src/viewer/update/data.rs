@@ -1,0 +1,144 @@
+//! What the server sent.
+
+use piw_protocol::client::{ConnectionState, Freshness};
+
+use crate::viewer::message::{Command, Content, Effect, Message};
+use crate::viewer::model::Model;
+use crate::viewer::run::{Loaded, Run};
+
+/// Takes a message that is neither from the terminal nor the clock.
+pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
+    model.dirty = true;
+    let now = model.now;
+    match message {
+        Message::Connection(state) => {
+            connection(model, state);
+            Vec::new()
+        }
+        Message::Runs { generation, page, freshness } => {
+            let height = model.browser_rows();
+            let changed = model.browser.take(generation, page, freshness, height);
+            let mut effects: Vec<Effect> = model.browser.follow_window(height).into_iter().collect();
+            if changed || model.run.is_none() {
+                effects.extend(open_selected(model));
+            }
+            effects
+        }
+        Message::Run { run_id, view, freshness } => match this_run(model, &run_id) {
+            Some(run) => run.take_view(view, freshness, now),
+            None => Vec::new(),
+        },
+        Message::BadView(error) => {
+            model.toast(&error, true);
+            Vec::new()
+        }
+        Message::Definition { run_id, sha256, result } => {
+            if let Some(run) = this_run(model, &run_id) {
+                run.take_fetched(&sha256, result, now);
+            }
+            Vec::new()
+        }
+        Message::Layout { key, drawing } => {
+            if let Some(run) = &mut model.run {
+                run.take_drawing(key, drawing);
+            }
+            Vec::new()
+        }
+        Message::Page { run_id, request, result } => {
+            let outcome = match this_run(model, &run_id) {
+                Some(run) => run.take_page(&request, result, now),
+                None => Ok(None),
+            };
+            match outcome {
+                Ok(effect) => {
+                    let cursor = model.run.as_ref().and_then(|run| run.cursor);
+                    if let Some(cursor) = cursor {
+                        super::seek(model, Some(cursor));
+                    }
+                    effect.into_iter().collect()
+                }
+                Err(error) => {
+                    model.toast(&error, true);
+                    Vec::new()
+                }
+            }
+        }
+        Message::ContentProgress { sha256, received } => {
+            if let Some(Loaded::Loading(got, _)) = model.run.as_mut().and_then(|run| run.contents.get_mut(&sha256)) {
+                *got = received;
+            }
+            Vec::new()
+        }
+        Message::Content { sha256, result } => {
+            content(model, sha256, result);
+            Vec::new()
+        }
+        Message::Decided { command, run_id, result } => {
+            decided(model, &command, &run_id, result);
+            Vec::new()
+        }
+        Message::Terminal(_) | Message::Tick(_) => Vec::new(),
+    }
+}
+
+fn this_run<'a>(model: &'a mut Model, run_id: &str) -> Option<&'a mut Run> {
+    model.run.as_mut().filter(|run| run.run_id == run_id)
+}
+
+fn connection(model: &mut Model, state: ConnectionState) {
+    let was_lost = matches!(model.connection, ConnectionState::Reconnecting(_) | ConnectionState::Blocked(_));
+    if was_lost && matches!(state, ConnectionState::Connected { .. }) {
+        model.toast("connected again", false);
+    }
+    model.connection = state;
+}
+
+/// Shows the run that the browser has selected.
+pub fn open_selected(model: &mut Model) -> Option<Effect> {
+    if model.fixed.is_some() {
+        return None;
+    }
+    let wanted = model.browser.selected_id.clone();
+    if model.run.as_ref().map(|run| &run.run_id) == wanted.as_ref() {
+        return None;
+    }
+    let wanted = wanted?;
+    model.run = Some(Run::new(wanted.clone()));
+    model.graph.selected = None;
+    model.graph.follow = true;
+    model.playback.playing = false;
+    model.inspector = model.inspector.for_new_run();
+    Some(Effect::WatchRun(Some(wanted)))
+}
+
+fn content(model: &mut Model, sha256: String, result: Result<Content, String>) {
+    if let Some(run) = &mut model.run
+        && let Some(slot) = run.contents.get_mut(&sha256)
+    {
+        *slot = match result {
+            Ok(content) => Loaded::Ready(content),
+            Err(error) => Loaded::Failed(error),
+        };
+    }
+}
+
+fn decided(model: &mut Model, command: &Command, run_id: &str, result: Result<piw_protocol::ops::RunReceipt, String>) {
+    let name = command.control();
+    match result {
+        Ok(receipt) => {
+            let status = format!("{:?}", receipt.status).to_lowercase();
+            let more = match (&receipt.message, &receipt.new_run_id) {
+                (Some(message), _) => format!(": {message}"),
+                (None, Some(new)) => format!(": new run {new}"),
+                (None, None) => String::new(),
+            };
+            model.toast(&format!("{name}: accepted, run is {status}{more}"), false);
+            let shown = model.run.as_ref().is_some_and(|run| run.run_id == run_id && run.freshness == Freshness::Live);
+            if let Some(new) = receipt.new_run_id.filter(|_| shown && model.fixed.is_none()) {
+                // The list shows the new run first; the selection goes there when it arrives.
+                model.browser.selected_id = Some(new);
+            }
+        }
+        Err(error) => model.toast(&format!("{name}: {error}"), true),
+    }
+}

@@ -1,0 +1,539 @@
+//! Keys and named actions.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::{inspector_height, inspector_rows, seek};
+use crate::text::clean;
+use crate::viewer::action::{self, Action};
+use crate::viewer::graph::Density;
+use crate::viewer::inspector::rows::Action as RowAction;
+use crate::viewer::inspector::{Inspector, Tab};
+use crate::viewer::message::{Command, Effect};
+use crate::viewer::model::Model;
+use crate::viewer::popup::{Popup, Reply, editor::Editor};
+use crate::viewer::run::Run;
+use crate::viewer::screen::{BrowserSize, Part};
+use crate::viewer::theme::Theme;
+
+/// Takes a key.
+pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
+    if let Some(popup) = &mut model.popup {
+        model.dirty = true;
+        let reply = popup.key(key);
+        return answer(model, reply);
+    }
+    if model.browser.typing {
+        return filter_key(model, key);
+    }
+    match action::find(key) {
+        Some(action) => act(model, action),
+        None => Vec::new(),
+    }
+}
+
+/// Takes pasted text.
+pub fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
+    if let Some(popup) = &mut model.popup {
+        popup.paste(text);
+    } else if model.browser.typing {
+        model.browser.filter.push_str(&clean(text));
+        return refilter(model);
+    }
+    Vec::new()
+}
+
+/// Carries out what a popup wants.
+pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
+    match reply {
+        Reply::Stay => Vec::new(),
+        Reply::Close => {
+            model.popup = None;
+            Vec::new()
+        }
+        Reply::Act(action) => {
+            model.popup = None;
+            act(model, action)
+        }
+        Reply::Send { run_id, revision, command } => {
+            model.popup = None;
+            // What was true when the popup opened may be stale by now.
+            let offered = model.run.as_ref().is_some_and(|run| run.run_id == run_id && run.offers(command.control()));
+            if !offered {
+                model.toast(&format!("{} is not on offer any more", command.control()), true);
+                return Vec::new();
+            }
+            vec![Effect::Command { run_id, revision, command }]
+        }
+        Reply::Preview(index) => {
+            if let Some(theme) = Theme::names().nth(index).and_then(|name| Theme::load(name, model.theme.depth).ok()) {
+                model.theme = Theme { ascii: model.theme.ascii, ..theme };
+            }
+            Vec::new()
+        }
+        Reply::Restore(theme) => {
+            model.theme = *theme;
+            model.popup = None;
+            Vec::new()
+        }
+    }
+}
+
+fn filter_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
+    model.dirty = true;
+    match key.code {
+        KeyCode::Enter | KeyCode::Down | KeyCode::Up => model.browser.typing = false,
+        KeyCode::Esc => {
+            model.browser.typing = false;
+            model.browser.filter.clear();
+            return refilter(model);
+        }
+        KeyCode::Backspace => {
+            model.browser.filter.pop();
+            return refilter(model);
+        }
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return vec![Effect::Quit],
+        KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            model.browser.filter.clear();
+            return refilter(model);
+        }
+        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+            model.browser.filter.push(c);
+            return refilter(model);
+        }
+        _ => {}
+    }
+    Vec::new()
+}
+
+fn refilter(model: &mut Model) -> Vec<Effect> {
+    model.browser.top = 0;
+    model.browser.selected = 0;
+    model.browser.selected_id = None;
+    vec![model.browser.watch()]
+}
+
+/// Carries out an action.
+pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
+    model.dirty = true;
+    match action {
+        Action::Quit => return vec![Effect::Quit],
+        Action::Suspend => return vec![Effect::Suspend],
+        Action::Help => model.popup = Some(Popup::Help { part: model.focus, top: 0 }),
+        Action::Palette => model.popup = Some(Popup::Palette { text: String::new(), selected: 0 }),
+        Action::Themes => {
+            let before = Box::new(model.theme.clone());
+            let selected = Theme::names()
+                .position(|key| Theme::load(key, before.depth).is_ok_and(|theme| theme.name == before.name));
+            model.popup = Some(Popup::Themes { before, selected: selected.unwrap_or(0) });
+        }
+        Action::NextPart => model.focus = next_part(model, 1),
+        Action::PreviousPart => model.focus = next_part(model, 2),
+        Action::Back => return back(model),
+        Action::Search => {
+            if model.fixed.is_none() {
+                model.focus = Part::Browser;
+                model.wishes.browser = BrowserSize::Full;
+                model.wishes.zoom = None;
+                model.browser.typing = true;
+            }
+        }
+        Action::Up => return step_in(model, 0, -1),
+        Action::Down => return step_in(model, 0, 1),
+        Action::Left => return step_in(model, -1, 0),
+        Action::Right => return step_in(model, 1, 0),
+        Action::PageUp => return page(model, -1),
+        Action::PageDown => return page(model, 1),
+        Action::First => return end(model, false),
+        Action::Last => return end(model, true),
+        Action::Open => return open(model),
+        Action::StepBack | Action::StepForward => return step_in_time(model, action == Action::StepForward),
+        Action::Play => return play(model),
+        Action::Slower => model.playback.speed = model.playback.speed.saturating_sub(1).max(1),
+        Action::Faster => model.playback.speed = (model.playback.speed + 1).min(10),
+        Action::Live => {
+            model.playback.playing = false;
+            return seek(model, None);
+        }
+        Action::ShowTab(tab) => show_tab(model, tab),
+        Action::NextTab => {
+            let at = Tab::ALL.iter().position(|tab| *tab == model.inspector.tab).unwrap_or(0);
+            show_tab(model, Tab::ALL[(at + 1) % Tab::ALL.len()]);
+        }
+        Action::OlderPage => return turn_page(model, false),
+        Action::NewerPage => return turn_page(model, true),
+        Action::Copy => return copy(model),
+        Action::ToggleBrowser => toggle_browser(model),
+        Action::Follow => model.graph.follow = !model.graph.follow,
+        Action::NextDensity => choose_density(model, model.graph.density.next()),
+        Action::Roomier => choose_density(model, nearby(model.graph.density, -1)),
+        Action::Denser => choose_density(model, nearby(model.graph.density, 1)),
+        Action::ResetView => {
+            model.graph.chosen = false;
+            model.graph.follow = true;
+            model.graph.selected = None;
+        }
+        Action::Zoom => {
+            model.wishes.zoom = if model.wishes.zoom.is_some() { None } else { Some(model.focus) };
+        }
+        Action::Fold => fold(model),
+        Action::Pause => return command(model, Command::Pause),
+        Action::Resume => return command(model, Command::Resume),
+        Action::Cancel => return command(model, Command::Cancel),
+        Action::Restart => return command(model, Command::Restart),
+        Action::Answer => return command(model, Command::Answer(serde_json::Value::Null)),
+    }
+    Vec::new()
+}
+
+fn next_part(model: &Model, by: usize) -> Part {
+    let browser = model.wishes.browser != BrowserSize::Hidden;
+    let parts: &[Part] =
+        if browser { &[Part::Browser, Part::Graph, Part::Inspector] } else { &[Part::Graph, Part::Inspector] };
+    let at = parts.iter().position(|part| *part == model.focus).unwrap_or(0);
+    parts[(at + if by == 1 { 1 } else { parts.len() - 1 }) % parts.len()]
+}
+
+fn back(model: &mut Model) -> Vec<Effect> {
+    if model.wishes.zoom.take().is_some() {
+        return Vec::new();
+    }
+    if !model.browser.filter.is_empty() && model.focus == Part::Browser {
+        model.browser.filter.clear();
+        return refilter(model);
+    }
+    if model.graph.selected.take().is_some() {
+        return Vec::new();
+    }
+    if model.run.as_ref().is_some_and(|run| run.cursor.is_some()) {
+        model.playback.playing = false;
+        return seek(model, None);
+    }
+    model.focus = if model.wishes.browser == BrowserSize::Hidden { Part::Graph } else { Part::Browser };
+    Vec::new()
+}
+
+fn step_in(model: &mut Model, dx: i32, dy: i32) -> Vec<Effect> {
+    match model.focus {
+        Part::Browser if dy != 0 => {
+            let index = model.browser.selected.saturating_add_signed(i64::from(dy));
+            select_run(model, index)
+        }
+        Part::Browser => {
+            if dx > 0 {
+                model.focus = Part::Graph;
+            }
+            Vec::new()
+        }
+        Part::Graph => {
+            move_selection(model, dx, dy);
+            Vec::new()
+        }
+        Part::Inspector if dy != 0 => {
+            let row = model.inspector.selected().saturating_add_signed(dy as isize);
+            select_row(model, row)
+        }
+        Part::Inspector => {
+            let at = Tab::ALL.iter().position(|tab| *tab == model.inspector.tab).unwrap_or(0);
+            let count = Tab::ALL.len();
+            show_tab(model, Tab::ALL[(at + if dx > 0 { 1 } else { count - 1 }) % count]);
+            Vec::new()
+        }
+    }
+}
+
+fn move_selection(model: &mut Model, dx: i32, dy: i32) {
+    let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return };
+    let Some(drawing) = run.drawing(model.graph.density).cloned() else { return };
+    if let Some(node) = model.graph.neighbour(run, dx, dy) {
+        model.graph.selected = Some(node);
+        model.graph.follow = false;
+        model.graph.reveal(node, &drawing, screen.graph, false);
+    } else {
+        model.graph.pan(dx * 6, dy * 3, &drawing, screen.graph);
+    }
+}
+
+/// Selects a run of the browser.
+pub fn select_run(model: &mut Model, index: u64) -> Vec<Effect> {
+    let height = model.browser_rows();
+    let changed = model.browser.select(index, height);
+    let mut effects: Vec<Effect> = model.browser.follow_window(height).into_iter().collect();
+    if changed {
+        effects.extend(super::data::open_selected(model));
+    }
+    effects
+}
+
+/// Selects a row of the inspector; in the Steps tab the step's node is selected in the graph.
+pub fn select_row(model: &mut Model, row: usize) -> Vec<Effect> {
+    let rows = inspector_rows(model);
+    let height = inspector_height(model);
+    model.inspector.select(row, rows.len(), height);
+    if let Some((run, screen)) = model.run.as_ref().zip(model.screen())
+        && let Some(step) = rows.get(model.inspector.selected()).and_then(|row| row.step)
+        && let Some(node) = run.step(step).and_then(|step| run.graph.as_ref()?.node(&step.step.node_id))
+        && let Some(drawing) = run.drawing(model.graph.density).cloned()
+    {
+        model.graph.selected = Some(node);
+        model.graph.reveal(node, &drawing, screen.graph, true);
+    }
+    Vec::new()
+}
+
+fn page(model: &mut Model, ways: i32) -> Vec<Effect> {
+    match model.focus {
+        Part::Browser => {
+            let rows = model.browser_rows() as i64;
+            let index = model.browser.selected.saturating_add_signed(rows * i64::from(ways));
+            select_run(model, index)
+        }
+        Part::Graph => {
+            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return Vec::new() };
+            if let Some(drawing) = run.drawing(model.graph.density).cloned() {
+                model.graph.pan(0, ways * i32::from(screen.graph.height.saturating_sub(4)), &drawing, screen.graph);
+            }
+            Vec::new()
+        }
+        Part::Inspector => {
+            let by = inspector_height(model) as isize * ways as isize;
+            let row = model.inspector.selected().saturating_add_signed(by);
+            select_row(model, row)
+        }
+    }
+}
+
+fn end(model: &mut Model, last: bool) -> Vec<Effect> {
+    if last && model.run.as_ref().is_some_and(|run| run.cursor.is_some()) {
+        model.playback.playing = false;
+        return seek(model, None);
+    }
+    match model.focus {
+        Part::Browser => select_run(model, if last { u64::MAX } else { 0 }),
+        Part::Graph => {
+            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return Vec::new() };
+            if let Some(drawing) = run.drawing(model.graph.density).cloned() {
+                let rows = if last { drawing.height } else { -drawing.height };
+                model.graph.pan(0, rows, &drawing, screen.graph);
+            }
+            Vec::new()
+        }
+        Part::Inspector => select_row(model, if last { usize::MAX } else { 0 }),
+    }
+}
+
+fn open(model: &mut Model) -> Vec<Effect> {
+    match model.focus {
+        Part::Browser => {
+            model.focus = Part::Graph;
+            Vec::new()
+        }
+        Part::Graph => {
+            inspect_node(model);
+            Vec::new()
+        }
+        Part::Inspector => {
+            let rows = inspector_rows(model);
+            let action = Inspector::action(&rows, model.inspector.selected());
+            carry_out(model, action)
+        }
+    }
+}
+
+/// Opens the newest known step of the selected node in the Steps tab.
+pub fn inspect_node(model: &mut Model) {
+    let Some(run) = &model.run else { return };
+    let Some(node) = model.graph.selected.or_else(|| run.focus_node()) else { return };
+    let Some(id) = run.graph.as_ref().map(|graph| graph.nodes[node].id.clone()) else { return };
+    let (start, steps) = run.steps();
+    let index = steps.iter().rposition(|step| step.step.node_id == id).map(|at| start + at as u64);
+    model.focus = Part::Inspector;
+    show_tab(model, Tab::Steps);
+    match index {
+        Some(index) => {
+            model.inspector.at_end = false;
+            model.inspector.toggled.insert(crate::viewer::inspector::steps::key(index));
+            let rows = inspector_rows(model);
+            if let Some(at) = rows.iter().position(|row| row.step == Some(index)) {
+                let height = inspector_height(model);
+                model.inspector.select(rows.len(), rows.len(), height);
+                model.inspector.select(at, rows.len(), height);
+            }
+        }
+        None => model.toast("this node has no finished step here", false),
+    }
+}
+
+/// Carries out what a row of the inspector offers.
+pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
+    match action {
+        Some(RowAction::Toggle(key)) => {
+            model.inspector.toggle(&key);
+            model.inspector.at_end = false;
+            Vec::new()
+        }
+        Some(RowAction::Fetch(reference)) => {
+            model.run.as_mut().and_then(|run| run.want_content(&reference)).into_iter().collect()
+        }
+        Some(RowAction::Seek(step)) => seek(model, Some(step)),
+        None => Vec::new(),
+    }
+}
+
+fn step_in_time(model: &mut Model, forward: bool) -> Vec<Effect> {
+    model.playback.playing = false;
+    let Some(run) = &model.run else { return Vec::new() };
+    let total = run.step_total();
+    let cursor = match (run.cursor, forward) {
+        (None, true) => None,
+        (None, false) => total.checked_sub(1),
+        (Some(cursor), true) => Some(cursor + 1).filter(|cursor| *cursor < total),
+        (Some(cursor), false) => Some(cursor.saturating_sub(1)),
+    };
+    seek(model, cursor)
+}
+
+fn play(model: &mut Model) -> Vec<Effect> {
+    let Some(run) = &model.run else { return Vec::new() };
+    model.playback.playing = !model.playback.playing && run.step_total() > 0;
+    model.play_at = model.now + 1000 / i64::from(model.playback.speed.max(1));
+    if model.playback.playing && run.cursor.is_none() {
+        return seek(model, Some(0));
+    }
+    Vec::new()
+}
+
+/// Shows a tab.
+pub fn show_tab(model: &mut Model, tab: Tab) {
+    model.inspector.tab = tab;
+    if model.wishes.zoom.is_none() {
+        model.focus = Part::Inspector;
+    }
+}
+
+fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
+    use piw_protocol::ops::PageRequest;
+    use piw_protocol::view::{PAGE_ITEMS, PageKind};
+    let page = PAGE_ITEMS as u64;
+    let Some(run) = &mut model.run else { return Vec::new() };
+    if model.inspector.tab == Tab::Trace {
+        let (start, total, events) = run.trace();
+        let cursor = if newer { start + events.len() as u64 } else { start.saturating_sub(page) };
+        if (newer && cursor >= total) || (!newer && start == 0) {
+            run.trace_page = if newer { None } else { run.trace_page.take() };
+            return Vec::new();
+        }
+        let request = PageRequest { kind: PageKind::Trace, cursor: serde_json::json!(cursor) };
+        return run.ask(request).into_iter().collect();
+    }
+    let total = run.step_total();
+    let cursor = match (run.cursor, newer) {
+        (None, true) => return Vec::new(),
+        (None, false) => total.checked_sub(page.min(total)),
+        (Some(cursor), true) => Some(cursor + page).filter(|cursor| *cursor < total),
+        (Some(cursor), false) => Some(cursor.saturating_sub(page)),
+    };
+    seek(model, cursor)
+}
+
+fn copy(model: &mut Model) -> Vec<Effect> {
+    let text = match model.focus {
+        Part::Browser => model.browser.selected_id.clone(),
+        Part::Graph => {
+            let graph = model.run.as_ref().and_then(|run| run.graph.as_ref());
+            graph.zip(model.graph.selected).map(|(graph, node)| graph.nodes[node].id.clone())
+        }
+        Part::Inspector => {
+            let rows = inspector_rows(model);
+            rows.get(model.inspector.selected()).map(|row| row.copy.clone().unwrap_or_else(|| row.line.to_string()))
+        }
+    };
+    match text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
+        Some(text) => {
+            model.toast(&format!("copied {} characters", text.chars().count()), false);
+            vec![Effect::Copy(text)]
+        }
+        None => Vec::new(),
+    }
+}
+
+fn toggle_browser(model: &mut Model) {
+    let rail = model.screen().is_some_and(|screen| screen.rail);
+    let shown = model.screen().is_some_and(|screen| screen.browser.is_some());
+    model.wishes.browser = match (shown, rail) {
+        (false, _) => BrowserSize::Full,
+        (true, false) => BrowserSize::Rail,
+        (true, true) => BrowserSize::Hidden,
+    };
+    if model.wishes.browser == BrowserSize::Hidden && model.focus == Part::Browser {
+        model.focus = Part::Graph;
+    }
+}
+
+fn nearby(density: Density, by: isize) -> Density {
+    let at = Density::ALL.iter().position(|known| *known == density).unwrap_or(0);
+    Density::ALL[at.saturating_add_signed(by).min(Density::ALL.len() - 1)]
+}
+
+fn choose_density(model: &mut Model, density: Density) {
+    let keep = model.graph.selected.or_else(|| model.run.as_ref().and_then(Run::focus_node));
+    model.graph.density = density;
+    model.graph.chosen = true;
+    if let Some((run, screen)) = model.run.as_ref().zip(model.screen())
+        && let Some(drawing) = run.drawing(density).cloned()
+        && let Some(node) = keep
+    {
+        model.graph.reveal(node, &drawing, screen.graph, true);
+    }
+}
+
+fn fold(model: &mut Model) {
+    let Some(run) = &mut model.run else { return };
+    let Some(graph) = run.graph.clone() else { return };
+    let node = model.graph.selected.or_else(|| run.focus_node());
+    let around = node.and_then(|node| {
+        // The outermost folded group around the node is what is seen; else the innermost open one.
+        graph.around(node).filter(|group| run.folded.contains(group)).last().or_else(|| graph.around(node).next())
+    });
+    match around {
+        Some(group) => toggle_fold(run, group),
+        None => model.toast("the selected node is in no include", false),
+    }
+}
+
+/// Folds or unfolds a group.
+pub fn toggle_fold(run: &mut Run, group: usize) {
+    if !run.folded.remove(&group) {
+        run.folded.insert(group);
+    }
+}
+
+fn command(model: &mut Model, command: Command) -> Vec<Effect> {
+    let control = command.control();
+    let Some(run) = &model.run else { return Vec::new() };
+    if !run.offers(control) {
+        let text = if run.is_live() { format!("{control} is not on offer for this run") } else { "the view is stale: nothing can be done with it".into() };
+        model.toast(&text, true);
+        return Vec::new();
+    }
+    let Some(view) = run.view.clone() else { return Vec::new() };
+    let (run_id, revision) = (run.run_id.clone(), view.run_revision);
+    let title = clean(view.state.run_title.as_deref().unwrap_or(&view.state.workflow_name)).into_owned();
+    match command {
+        Command::Cancel => {
+            let text = format!("Cancel “{title}”? It ends now and cannot be resumed.");
+            model.popup = Some(Popup::Confirm { run_id, revision, command, text });
+        }
+        Command::Restart => {
+            let text = format!("Restart “{title}”? A new run starts from the beginning with the same input.");
+            model.popup = Some(Popup::Confirm { run_id, revision, command, text });
+        }
+        Command::Answer(_) => {
+            let node = view.state.waiting_on.as_deref().unwrap_or_default();
+            let reason = view.display.reason.as_deref().unwrap_or_default();
+            let question = clean(&format!("{node}: {reason}")).into_owned();
+            model.popup = Some(Popup::Answer { run_id, revision, question, editor: Editor::default() });
+        }
+        command => return vec![Effect::Command { run_id, revision, command }],
+    }
+    Vec::new()
+}

@@ -1,0 +1,130 @@
+//! The only writer of the model: every message changes it here or in a child module, and says what to do outside.
+
+mod data;
+mod keys;
+mod mouse;
+
+use crossterm::event::{Event, KeyEventKind};
+
+use super::inspector::rows::Row;
+use super::message::{Effect, Message};
+use super::model::Model;
+use super::screen::inside;
+
+/// Applies a message.
+pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
+    let mut effects = match message {
+        Message::Terminal(event) => terminal(model, event),
+        Message::Tick(now) => tick(model, now),
+        data => data::take(model, data),
+    };
+    effects.extend(settle(model));
+    effects
+}
+
+fn terminal(model: &mut Model, event: Event) -> Vec<Effect> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => keys::press(model, &key),
+        Event::Mouse(mouse) => mouse::take(model, mouse),
+        Event::Paste(text) => {
+            model.dirty = true;
+            keys::paste(model, &text)
+        }
+        Event::Resize(width, height) => {
+            model.size = (width, height);
+            model.drag = None;
+            model.dirty = true;
+            Vec::new()
+        }
+        Event::FocusGained => {
+            model.dirty = true;
+            Vec::new()
+        }
+        Event::Key(_) | Event::FocusLost => Vec::new(),
+    }
+}
+
+fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
+    let second = now.div_euclid(1000) != model.now.div_euclid(1000);
+    model.now = now;
+    let before = model.toasts.len();
+    model.toasts.retain(|toast| toast.until > now);
+    model.dirty |= model.toasts.len() != before;
+    let clock = model.run.as_ref().is_some_and(super::run::Run::has_clock) || model.browser.has_clock(model.browser_rows());
+    if clock && second {
+        model.dirty = true;
+        if let Some(run) = &mut model.run {
+            run.refresh(now);
+        }
+    }
+    if model.playback.playing && now >= model.play_at {
+        model.play_at = now + 1000 / i64::from(model.playback.speed.max(1));
+        let cursor = model.run.as_ref().and_then(|run| run.cursor);
+        let total = model.run.as_ref().map_or(0, super::run::Run::step_total);
+        return match cursor {
+            Some(cursor) if cursor + 1 < total => seek(model, Some(cursor + 1)),
+            _ => {
+                model.playback.playing = false;
+                seek(model, None)
+            }
+        };
+    }
+    Vec::new()
+}
+
+/// Moves the replay position; the selection in the Steps tab goes along.
+pub(super) fn seek(model: &mut Model, cursor: Option<u64>) -> Vec<Effect> {
+    model.dirty = true;
+    let now = model.now;
+    let Some(run) = &mut model.run else { return Vec::new() };
+    let effect = run.seek(cursor, now);
+    model.graph.selected = None;
+    model.inspector.at_end = run.cursor.is_none();
+    if let Some(step) = run.cursor {
+        let rows = inspector_rows(model);
+        if let Some(at) = rows.iter().position(|row| row.step == Some(step)) {
+            let height = inspector_height(model);
+            model.inspector.select(at, rows.len(), height);
+        }
+    }
+    effect.into_iter().collect()
+}
+
+/// Rows of the inspector's tab as they are drawn.
+pub(super) fn inspector_rows(model: &Model) -> Vec<Row> {
+    let Some((screen, run)) = model.screen().zip(model.run.as_ref()) else { return Vec::new() };
+    let columns = usize::from(inside(screen.inspector).width.saturating_sub(1));
+    model.inspector.rows(run, &model.theme, columns, model.now)
+}
+
+/// Visible rows of the inspector.
+pub(super) fn inspector_height(model: &Model) -> usize {
+    model.screen().map_or(1, |screen| usize::from(inside(screen.inspector).height).max(1))
+}
+
+/// After every message: asks for drawings that are missing, picks the density, follows, and keeps scroll positions in range.
+fn settle(model: &mut Model) -> Vec<Effect> {
+    if !model.dirty {
+        return Vec::new();
+    }
+    let mut effects = Vec::new();
+    let Some(screen) = model.screen() else { return effects };
+    if let Some(run) = &mut model.run {
+        effects.extend(run.want_drawing(model.graph.density));
+        if !model.graph.chosen {
+            for density in super::graph::Density::ALL {
+                effects.extend(run.want_drawing(density));
+            }
+            if let Some(best) = super::graph_panel::GraphPanel::best(run, screen.graph) {
+                model.graph.density = best;
+            } else if super::graph::Density::ALL.iter().all(|density| run.drawing(*density).is_some()) {
+                model.graph.density = super::graph::Density::Boxed;
+            }
+        }
+        model.graph.settle(run, screen.graph);
+    }
+    let rows = inspector_rows(model).len();
+    let height = inspector_height(model);
+    model.inspector.show(rows, height);
+    effects
+}
