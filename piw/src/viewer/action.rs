@@ -67,13 +67,23 @@ pub struct Entry {
 }
 
 const fn entry(action: Action, keys: &'static [&'static str], text: &'static str, part: Option<Part>) -> Entry {
-    Entry { action, keys, text, part }
+    Entry {
+        action,
+        keys,
+        text,
+        part,
+    }
 }
 
 /// All actions, in the order of help.
 pub const ENTRIES: &[Entry] = &[
     entry(Action::Help, &["?"], "help for the focused part", None),
-    entry(Action::Palette, &[":", "ctrl-p"], "command palette: every action by name", None),
+    entry(
+        Action::Palette,
+        &[":", "ctrl-p"],
+        "command palette: every action by name",
+        None,
+    ),
     entry(Action::NextPart, &["tab"], "focus the next part", None),
     entry(Action::PreviousPart, &["backtab"], "focus the previous part", None),
     entry(Action::Up, &["up", "k"], "up", None),
@@ -83,10 +93,20 @@ pub const ENTRIES: &[Entry] = &[
     entry(Action::PageUp, &["pageup", "ctrl-u"], "a page up", None),
     entry(Action::PageDown, &["pagedown", "ctrl-d"], "a page down", None),
     entry(Action::First, &["g", "home"], "to the first", None),
-    entry(Action::Last, &["G", "end"], "to the last; in a replay back to live", None),
+    entry(
+        Action::Last,
+        &["G", "end"],
+        "to the last; in a replay back to live",
+        None,
+    ),
     entry(Action::Open, &["enter"], "open or close", None),
     entry(Action::Back, &["esc"], "back", None),
-    entry(Action::Search, &["/"], "filter runs: text, status:failed, workflow:name", Some(Part::Browser)),
+    entry(
+        Action::Search,
+        &["/"],
+        "filter runs: text, status:failed, workflow:name",
+        Some(Part::Browser),
+    ),
     entry(Action::StepBack, &["["], "one step back in time", None),
     entry(Action::StepForward, &["]"], "one step forward in time", None),
     entry(Action::Play, &["space"], "play or pause the replay", None),
@@ -98,16 +118,36 @@ pub const ENTRIES: &[Entry] = &[
     entry(Action::ShowTab(Tab::Trace), &["3"], "Trace", Some(Part::Inspector)),
     entry(Action::ShowTab(Tab::Info), &["4"], "Info", Some(Part::Inspector)),
     entry(Action::NextTab, &["t"], "next tab", Some(Part::Inspector)),
-    entry(Action::OlderPage, &["<"], "older steps or events", Some(Part::Inspector)),
-    entry(Action::NewerPage, &[">"], "newer steps or events", Some(Part::Inspector)),
+    entry(
+        Action::OlderPage,
+        &["<"],
+        "older steps or events",
+        Some(Part::Inspector),
+    ),
+    entry(
+        Action::NewerPage,
+        &[">"],
+        "newer steps or events",
+        Some(Part::Inspector),
+    ),
     entry(Action::Copy, &["y"], "copy the selected row", Some(Part::Inspector)),
     entry(Action::ToggleBrowser, &["b"], "browser: full, rail, hidden", None),
     entry(Action::Follow, &["f"], "follow the active node", Some(Part::Graph)),
-    entry(Action::NextDensity, &["z"], "density: boxed, compact, dots", Some(Part::Graph)),
+    entry(
+        Action::NextDensity,
+        &["z"],
+        "density: boxed, compact, dots",
+        Some(Part::Graph),
+    ),
     entry(Action::Roomier, &["+", "="], "roomier", Some(Part::Graph)),
     entry(Action::Denser, &["-"], "denser", Some(Part::Graph)),
     entry(Action::ResetView, &["0"], "reset the view", Some(Part::Graph)),
-    entry(Action::Fold, &["x"], "fold or unfold the include around the selected node", Some(Part::Graph)),
+    entry(
+        Action::Fold,
+        &["x"],
+        "fold or unfold the include around the selected node",
+        Some(Part::Graph),
+    ),
     entry(Action::Zoom, &["Z"], "give the focused part the whole screen", None),
     entry(Action::Themes, &[","], "choose a theme", None),
     entry(Action::Pause, &["p"], "pause the run", None),
@@ -147,7 +187,10 @@ pub fn key_name(key: &KeyEvent) -> String {
 #[must_use]
 pub fn find(key: &KeyEvent) -> Option<Action> {
     let name = key_name(key);
-    ENTRIES.iter().find(|entry| entry.keys.contains(&name.as_str())).map(|entry| entry.action)
+    ENTRIES
+        .iter()
+        .find(|entry| entry.keys.contains(&name.as_str()))
+        .map(|entry| entry.action)
 }
 
 #[cfg(test)]

@@ -19,14 +19,29 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
         return too_small(model, area, buffer);
     };
     if let Some(browser) = screen.browser {
-        model.browser.draw(theme, model.focus == Part::Browser, screen.rail, model.now, browser, buffer);
+        model.browser.draw(
+            theme,
+            model.focus == Part::Browser,
+            screen.rail,
+            model.now,
+            browser,
+            buffer,
+        );
     }
     if screen.graph.area() > 0 {
-        model.graph.draw(model.run.as_ref(), theme, model.focus == Part::Graph, screen.graph, buffer);
+        model.graph.draw(
+            model.run.as_ref(),
+            theme,
+            model.focus == Part::Graph,
+            screen.graph,
+            buffer,
+        );
     }
     if screen.inspector.area() > 0 {
         let focused = model.focus == Part::Inspector;
-        model.inspector.draw(model.run.as_ref(), theme, focused, model.now, screen.inspector, buffer);
+        model
+            .inspector
+            .draw(model.run.as_ref(), theme, focused, model.now, screen.inspector, buffer);
     }
     let hints = model.hints();
     let view = View {
@@ -71,7 +86,10 @@ pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, &'static str)> 
 
 fn too_small(model: &Model, area: Rect, buffer: &mut Buffer) {
     let (w, h) = SMALLEST;
-    let text = format!("This terminal has {} × {} cells; piw needs {w} × {h}.", area.width, area.height);
+    let text = format!(
+        "This terminal has {} × {} cells; piw needs {w} × {h}.",
+        area.width, area.height
+    );
     let lines = wrap(&text, usize::from(area.width));
     let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
     for (y, line) in (top..area.bottom()).zip(lines) {
@@ -94,7 +112,11 @@ fn toasts(model: &Model, area: Rect, bottom: u16, buffer: &mut Buffer) {
         let place = Rect::new(area.right().saturating_sub(columns + 1), y, columns, height);
         Clear.render(place, buffer);
         buffer.set_style(place, theme.raised());
-        let (bar, style) = if toast.bad { ("▌", theme.error()) } else { ("▌", theme.path()) };
+        let (bar, style) = if toast.bad {
+            ("▌", theme.error())
+        } else {
+            ("▌", theme.path())
+        };
         let bar = if theme.ascii { "|" } else { bar };
         for (row, line) in (y..).zip(&lines) {
             let text = fit(line, room).into_owned();

@@ -62,14 +62,22 @@ pub async fn run(options: ViewerOptions) -> Result<(), ViewerError> {
         return Err(ViewerError::NotATerminal("input"));
     }
     let var = |name: &str| std::env::var(name).ok();
-    let key = options.theme.or_else(|| var("PIW_THEME")).unwrap_or_else(|| theme::DEFAULT.to_owned());
+    let key = options
+        .theme
+        .or_else(|| var("PIW_THEME"))
+        .unwrap_or_else(|| theme::DEFAULT.to_owned());
     let mut theme = Theme::load(&key, Depth::detect(var)).map_err(ViewerError::Theme)?;
     theme.ascii = options.ascii;
     let screen = Screen::open()?;
     let size = screen.size()?;
     let (model, effects) = Model::new(options.run_id, theme, size, clock::now());
     let (outside, inbox) = Outside::new(options.client);
-    let mut viewer = Viewer { model, screen, outside, drawn: None };
+    let mut viewer = Viewer {
+        model,
+        screen,
+        outside,
+        drawn: None,
+    };
     for effect in effects {
         viewer.outside.start(effect);
     }
@@ -98,8 +106,8 @@ impl Viewer {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut quit = signal(SignalKind::quit())?;
-        let mut stop = signal(SignalKind::from_raw(nix::libc::SIGTSTP))?;
-        let mut go_on = signal(SignalKind::from_raw(nix::libc::SIGCONT))?;
+        let mut stop = signal(SignalKind::from_raw(libc::SIGTSTP))?;
+        let mut go_on = signal(SignalKind::from_raw(libc::SIGCONT))?;
         loop {
             self.draw_when_due()?;
             let wake = self.wake();
@@ -149,7 +157,9 @@ impl Viewer {
         if self.model.dirty {
             return self.drawn.map(|drawn| drawn + FRAME);
         }
-        self.model.next_tick().map(|millis| Instant::now() + Duration::from_millis(millis.unsigned_abs()))
+        self.model
+            .next_tick()
+            .map(|millis| Instant::now() + Duration::from_millis(millis.unsigned_abs()))
     }
 
     fn draw_when_due(&mut self) -> io::Result<()> {

@@ -34,15 +34,20 @@ pub fn node(kind: char) -> NodeSnapshot {
 
 /// A definition from `kind:id` words and `from>to` or `from>label=to,label=to` words; the first node is the start.
 pub fn definition(name: &str, nodes: &str, edges: &str) -> DefinitionSnapshot {
-    let parsed: Vec<(char, &str)> =
-        nodes.split_whitespace().map(|word| (word.chars().next().unwrap(), &word[2..])).collect();
+    let parsed: Vec<(char, &str)> = nodes
+        .split_whitespace()
+        .map(|word| (word.chars().next().unwrap(), &word[2..]))
+        .collect();
     DefinitionSnapshot {
         schema: DEFINITION_SCHEMA.into(),
         name: name.into(),
         start_at: parsed[0].1.into(),
         max_steps: Some(100),
         node_order: parsed.iter().map(|(_, id)| (*id).to_owned()).collect(),
-        nodes: parsed.iter().map(|(kind, id)| ((*id).to_owned(), node(*kind))).collect(),
+        nodes: parsed
+            .iter()
+            .map(|(kind, id)| ((*id).to_owned(), node(*kind)))
+            .collect(),
         edges: edges.split_whitespace().map(edge).collect(),
         includes: Vec::new(),
         exits: BTreeMap::new(),
@@ -68,7 +73,10 @@ fn edge(word: &str) -> EdgeSnapshot {
     } else {
         EdgeRoute::To { to: rest.into() }
     };
-    EdgeSnapshot { from: from.into(), route }
+    EdgeSnapshot {
+        from: from.into(),
+        route,
+    }
 }
 
 /// Ten nodes with a branch and a loop.
@@ -89,7 +97,10 @@ pub fn composed() -> DefinitionSnapshot {
         "prepare>lint/collect lint/collect>lint/decide lint/decide>clean=lint/done,dirty=lint/repair,odd=lint/deep/scan \
          lint/repair>lint/collect lint/deep/scan>lint/deep/rate lint/deep/rate>lint/repair lint/done>ok=finish,bad=failed",
     );
-    definition.includes = vec![include("lint", "lint-project", "lint/collect"), include("lint/deep", "scan", "lint/deep/scan")];
+    definition.includes = vec![
+        include("lint", "lint-project", "lint/collect"),
+        include("lint/deep", "scan", "lint/deep/scan"),
+    ];
     definition
 }
 

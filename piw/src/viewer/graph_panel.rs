@@ -36,7 +36,13 @@ pub struct GraphPanel {
 
 impl Default for GraphPanel {
     fn default() -> Self {
-        Self { density: Density::Boxed, chosen: false, origin: Point::default(), follow: true, selected: None }
+        Self {
+            density: Density::Boxed,
+            chosen: false,
+            origin: Point::default(),
+            follow: true,
+            selected: None,
+        }
     }
 }
 
@@ -53,7 +59,11 @@ impl GraphPanel {
     pub fn clamp(&mut self, drawing: &Drawing, panel: Rect) {
         let inner = screen::inside(panel);
         let fit = |origin: i32, size: i32, room: i32| {
-            if size <= room { -(room - size) / 2 } else { origin.clamp(-1, size - room + 1) }
+            if size <= room {
+                -(room - size) / 2
+            } else {
+                origin.clamp(-1, size - room + 1)
+            }
         };
         self.origin.x = fit(self.origin.x, drawing.width, i32::from(inner.width));
         self.origin.y = fit(self.origin.y, drawing.height, i32::from(inner.height));
@@ -80,7 +90,9 @@ impl GraphPanel {
 
     /// Follows the run and keeps the view in bounds; called after everything that may have changed either.
     pub fn settle(&mut self, run: &Run, panel: Rect) {
-        let Some(drawing) = run.drawing(self.density).map(Arc::clone) else { return };
+        let Some(drawing) = run.drawing(self.density).map(Arc::clone) else {
+            return;
+        };
         match run.focus_node().filter(|_| self.follow) {
             Some(node) => self.reveal(node, &drawing, panel, true),
             None => self.clamp(&drawing, panel),
@@ -106,9 +118,17 @@ impl GraphPanel {
                 let (x, y) = (there.x - here.x, there.y - here.y);
                 let ahead = x * dx + y * dy;
                 // Cards on the same rank share their top row; moving up or down means another rank.
-                let clear = if dy == 0 { ahead > 0 && (card.area.y - from.y).abs() <= from.h } else { ahead > 0 && card.area.y != from.y };
+                let clear = if dy == 0 {
+                    ahead > 0 && (card.area.y - from.y).abs() <= from.h
+                } else {
+                    ahead > 0 && card.area.y != from.y
+                };
                 // A row is about as tall as two columns are wide.
-                let (along, across) = if dy == 0 { (x.abs(), y.abs() * 6) } else { (y.abs() * 3, x.abs()) };
+                let (along, across) = if dy == 0 {
+                    (x.abs(), y.abs() * 6)
+                } else {
+                    (y.abs() * 3, x.abs())
+                };
                 clear.then_some((along + across, card.node))
             })
             .min()
@@ -133,7 +153,12 @@ impl GraphPanel {
     fn to_drawing(&self, panel: Rect, column: u16, row: u16) -> Option<(i32, i32)> {
         let inner = screen::inside(panel);
         let inside = column >= inner.x && column < inner.right() && row >= inner.y && row < inner.bottom();
-        inside.then(|| (i32::from(column - inner.x) + self.origin.x, i32::from(row - inner.y) + self.origin.y))
+        inside.then(|| {
+            (
+                i32::from(column - inner.x) + self.origin.x,
+                i32::from(row - inner.y) + self.origin.y,
+            )
+        })
     }
 
     /// The roomiest density whose drawing fits the panel, among the drawings that are there.
@@ -172,14 +197,23 @@ impl GraphPanel {
             let x = inner.x + (inner.width - crate::text::width(&text) as u16) / 2;
             buffer.set_stringn(x, inner.y + inner.height / 2, text, usize::from(inner.width), style);
         };
-        let Some(run) = run else { return notice(buffer, "no run selected", theme.muted()) };
+        let Some(run) = run else {
+            return notice(buffer, "no run selected", theme.muted());
+        };
         if let Some(error) = &run.graph_error {
             return notice(buffer, &clean(error), theme.error());
         }
         let (Some(graph), Some(drawing)) = (&run.graph, run.drawing(self.density)) else {
             return notice(buffer, "loading…", theme.muted());
         };
-        let scene = Scene { graph, drawing, overlay: &run.overlay, origin: self.origin, selected: self.selected, theme };
+        let scene = Scene {
+            graph,
+            drawing,
+            overlay: &run.overlay,
+            origin: self.origin,
+            selected: self.selected,
+            theme,
+        };
         paint(&scene, inner, buffer);
         if drawing.width > i32::from(inner.width) || drawing.height > i32::from(inner.height) {
             self.minimap(run, drawing, theme, inner, buffer);
@@ -219,9 +253,12 @@ impl GraphPanel {
         for y in 0..map.height {
             for x in 0..map.width {
                 let at = usize::from(y) * usize::from(map.width) + usize::from(x);
-                let Some(cell) = buffer.cell_mut((map.x + x, map.y + y)) else { continue };
+                let Some(cell) = buffer.cell_mut((map.x + x, map.y + y)) else {
+                    continue;
+                };
                 if filled[at] {
-                    cell.set_symbol(if theme.ascii { "o" } else { "▪" }).set_style(theme.status(cells[at]));
+                    cell.set_symbol(if theme.ascii { "o" } else { "▪" })
+                        .set_style(theme.status(cells[at]));
                 }
                 if x >= x0 && x < x1 && y >= y0 && y < y1 {
                     cell.set_style(theme.selected(true));

@@ -83,13 +83,22 @@ impl Model {
     /// The state before anything is known, and what to do first.
     #[must_use]
     pub fn new(fixed: Option<String>, theme: Theme, size: (u16, u16), now: Millis) -> (Self, Vec<Effect>) {
-        let browser = if fixed.is_some() { BrowserSize::Hidden } else { BrowserSize::Auto };
+        let browser = if fixed.is_some() {
+            BrowserSize::Hidden
+        } else {
+            BrowserSize::Auto
+        };
         let mut model = Self {
             size,
             now,
             theme,
             connection: ConnectionState::Connecting,
-            wishes: Wishes { browser, sidebar: 34, inspector: 0, zoom: None },
+            wishes: Wishes {
+                browser,
+                sidebar: 34,
+                inspector: 0,
+                zoom: None,
+            },
             focus: if fixed.is_some() { Part::Graph } else { Part::Browser },
             browser: Browser::default(),
             run: fixed.clone().map(Run::new),
@@ -130,7 +139,11 @@ impl Model {
             self.toasts.remove(0);
         }
         let text = crate::text::clean(text).into_owned();
-        self.toasts.push(Toast { text, bad, until: self.now + TOAST });
+        self.toasts.push(Toast {
+            text,
+            bad,
+            until: self.now + TOAST,
+        });
         self.dirty = true;
     }
 
@@ -139,9 +152,12 @@ impl Model {
     pub fn next_tick(&self) -> Option<Millis> {
         let toast = self.toasts.iter().map(|toast| (toast.until - self.now).max(1)).min();
         let play = self.playback.playing.then(|| (self.play_at - self.now).max(1));
-        let in_browser = self.screen().is_some_and(|screen| screen.browser.is_some() && !screen.rail)
+        let in_browser = self
+            .screen()
+            .is_some_and(|screen| screen.browser.is_some() && !screen.rail)
             && self.browser.has_clock(self.browser_rows());
-        let clock = (in_browser || self.run.as_ref().is_some_and(Run::has_clock)).then(|| 1000 - self.now.rem_euclid(1000));
+        let clock =
+            (in_browser || self.run.as_ref().is_some_and(Run::has_clock)).then(|| 1000 - self.now.rem_euclid(1000));
         [toast, play, clock].into_iter().flatten().min()
     }
 
@@ -150,7 +166,13 @@ impl Model {
     pub fn hints(&self) -> Vec<(&'static str, &'static str)> {
         let mut hints = Vec::new();
         if let Some(run) = &self.run {
-            let controls = [("a", "answer"), ("p", "pause"), ("r", "resume"), ("c", "cancel"), ("R", "restart")];
+            let controls = [
+                ("a", "answer"),
+                ("p", "pause"),
+                ("r", "resume"),
+                ("c", "cancel"),
+                ("R", "restart"),
+            ];
             hints.extend(controls.into_iter().filter(|(_, control)| run.offers(control)));
             if run.cursor.is_some() {
                 hints.push(("L", "live"));

@@ -63,7 +63,9 @@ pub async fn once(client: &Client, run_id: &str) -> Result<String, OnceError> {
         };
         Ok::<_, OnceError>((view, definition))
     };
-    let (view, definition) = tokio::time::timeout(PATIENCE, fetch).await.map_err(|_| OnceError::TimedOut)??;
+    let (view, definition) = tokio::time::timeout(PATIENCE, fetch)
+        .await
+        .map_err(|_| OnceError::TimedOut)??;
     Ok(frame(view, &definition, clock::now()))
 }
 
@@ -85,18 +87,44 @@ pub fn frame(view: Arc<RunView>, definition: &DefinitionSnapshot, now: Millis) -
     header(&run, &theme, area, &mut buffer, now);
     let inner = graph_panel(&drawing, &theme, place, &mut buffer);
     let origin = origin(&run, &drawing, inner);
-    let scene = Scene { graph: &graph, drawing: &drawing, overlay: &run.overlay, origin, selected: None, theme: &theme };
+    let scene = Scene {
+        graph: &graph,
+        drawing: &drawing,
+        overlay: &run.overlay,
+        origin,
+        selected: None,
+        theme: &theme,
+    };
     paint(&scene, inner, &mut buffer);
     if place == tall {
-        side(&run, &theme, Rect::new(76, 2, COLUMNS - 76, LINES - 4), &mut buffer, now);
+        side(
+            &run,
+            &theme,
+            Rect::new(76, 2, COLUMNS - 76, LINES - 4),
+            &mut buffer,
+            now,
+        );
     } else {
-        below(&run, &theme, Rect::new(0, place.bottom(), COLUMNS, LINES - 2 - place.bottom()), &mut buffer, now);
+        below(
+            &run,
+            &theme,
+            Rect::new(0, place.bottom(), COLUMNS, LINES - 2 - place.bottom()),
+            &mut buffer,
+            now,
+        );
     }
     let connection = piw_protocol::client::ConnectionState::Connected {
         connection_id: String::new(),
         package_version: String::new(),
     };
-    let timeline = View { run: Some(&run), connection: &connection, playback: Playback::default(), hints: &[], now, theme: &theme };
+    let timeline = View {
+        run: Some(&run),
+        connection: &connection,
+        playback: Playback::default(),
+        hints: &[],
+        now,
+        theme: &theme,
+    };
     timeline.draw(Rect::new(0, LINES - 2, COLUMNS, 2), &mut buffer);
     text(&buffer)
 }
@@ -114,17 +142,30 @@ fn choose(graph: &Graph, tall: Rect, wide: Rect) -> (Drawing, Rect) {
         }
         last = Some(drawing);
     }
-    (last.unwrap_or_else(|| lay_out(graph, Density::Dots, &BTreeSet::new())), tall)
+    (
+        last.unwrap_or_else(|| lay_out(graph, Density::Dots, &BTreeSet::new())),
+        tall,
+    )
 }
 
 /// Centres a drawing that fits; of a larger one shows what is around the active node.
 fn origin(run: &Run, drawing: &Drawing, inner: Rect) -> Point {
     let (w, h) = (i32::from(inner.width), i32::from(inner.height));
-    let focus = run.focus_node().and_then(|node| drawing.card_of(node)).map(|card| card.area.center());
+    let focus = run
+        .focus_node()
+        .and_then(|node| drawing.card_of(node))
+        .map(|card| card.area.center());
     let axis = |size: i32, room: i32, at: Option<i32>| {
-        if size <= room { -(room - size) / 2 } else { (at.unwrap_or(0) - room / 2).clamp(0, size - room) }
+        if size <= room {
+            -(room - size) / 2
+        } else {
+            (at.unwrap_or(0) - room / 2).clamp(0, size - room)
+        }
     };
-    Point { x: axis(drawing.width, w, focus.map(|at| at.x)), y: axis(drawing.height, h, focus.map(|at| at.y)) }
+    Point {
+        x: axis(drawing.width, w, focus.map(|at| at.x)),
+        y: axis(drawing.height, h, focus.map(|at| at.y)),
+    }
 }
 
 fn header(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis) {
@@ -134,12 +175,32 @@ fn header(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis
     let time = elapsed(view, now).map_or_else(String::new, clock::duration);
     let right = format!("{} {} · {time} ", theme.glyph(mark), mark.word());
     let room = usize::from(area.width).saturating_sub(width(&right) + 8);
-    buffer.set_stringn(1, 0, format!("piw · {}", fit(&title, room)), usize::from(area.width), theme.accent());
-    buffer.set_stringn(area.right() - width(&right) as u16, 0, &right, usize::from(area.width), theme.status(mark));
+    buffer.set_stringn(
+        1,
+        0,
+        format!("piw · {}", fit(&title, room)),
+        usize::from(area.width),
+        theme.accent(),
+    );
+    buffer.set_stringn(
+        area.right() - width(&right) as u16,
+        0,
+        &right,
+        usize::from(area.width),
+        theme.status(mark),
+    );
     let line = format!("{} · run {}", clean(&view.state.workflow_name), clean(&view.run_id));
     buffer.set_stringn(1, 1, fit(&line, 118), 118, theme.subtext());
-    let active = view.state.current_node.as_deref().map(|node| format!("now: {}", clean(node)));
-    let waiting = view.state.waiting_on.as_deref().map(|node| format!("waiting on: {}", clean(node)));
+    let active = view
+        .state
+        .current_node
+        .as_deref()
+        .map(|node| format!("now: {}", clean(node)));
+    let waiting = view
+        .state
+        .waiting_on
+        .as_deref()
+        .map(|node| format!("waiting on: {}", clean(node)));
     if let Some(text) = active.or(waiting) {
         let text = fit(&text, 50).into_owned();
         buffer.set_stringn(area.right() - width(&text) as u16 - 1, 1, &text, 50, theme.active());
@@ -148,7 +209,11 @@ fn header(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis
 
 fn graph_panel(drawing: &Drawing, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Rect {
     let (w, h) = (i32::from(place.width - 2), i32::from(place.height - 2));
-    let note = if drawing.width > w || drawing.height > h { " · larger than this frame" } else { "" };
+    let note = if drawing.width > w || drawing.height > h {
+        " · larger than this frame"
+    } else {
+        ""
+    };
     let title = format!(" Graph · {}{note} ", drawing.density.name());
     widgets::panel(Line::raw(title), theme, false, place, buffer)
 }
@@ -173,7 +238,17 @@ fn side(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis) 
     let facts = rows(run, theme, columns, |rows| info::build(rows, now));
     let listed = rows(run, theme, columns, |rows| steps::build(rows, now));
     let steps_height = (listed.len() as u16 + 2).clamp(4, area.height / 2);
-    let (upper, lower) = (Rect { height: steps_height, ..area }, Rect { y: area.y + steps_height, height: area.height - steps_height, ..area });
+    let (upper, lower) = (
+        Rect {
+            height: steps_height,
+            ..area
+        },
+        Rect {
+            y: area.y + steps_height,
+            height: area.height - steps_height,
+            ..area
+        },
+    );
     newest(&listed, theme, upper, buffer);
     list("Info", &facts, theme, lower, buffer);
 }
@@ -182,9 +257,21 @@ fn side(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis) 
 fn below(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis) {
     let half = area.width / 2;
     let listed = rows(run, theme, usize::from(half - 2), |rows| steps::build(rows, now));
-    let facts = rows(run, theme, usize::from(area.width - half - 2), |rows| info::build(rows, now));
+    let facts = rows(run, theme, usize::from(area.width - half - 2), |rows| {
+        info::build(rows, now)
+    });
     newest(&listed, theme, Rect { width: half, ..area }, buffer);
-    list("Info", &facts, theme, Rect { x: half, width: area.width - half, ..area }, buffer);
+    list(
+        "Info",
+        &facts,
+        theme,
+        Rect {
+            x: half,
+            width: area.width - half,
+            ..area
+        },
+        buffer,
+    );
 }
 
 /// The last steps that fit.

@@ -81,7 +81,11 @@ impl Outside {
     /// Starts an effect. Effects of the terminal are not for here and do nothing.
     pub fn start(&mut self, effect: Effect) {
         match effect {
-            Effect::WatchRuns { generation, start, filter } => self.watch_runs(generation, start, filter),
+            Effect::WatchRuns {
+                generation,
+                start,
+                filter,
+            } => self.watch_runs(generation, start, filter),
             Effect::WatchRun(None) => self.run.clear(),
             Effect::WatchRun(Some(run_id)) => self.watch_run(run_id),
             Effect::FetchDefinition { run_id, reference } => {
@@ -93,7 +97,11 @@ impl Outside {
                 });
             }
             Effect::LayOut { key, graph } => self.lay_out(key, graph),
-            Effect::FetchPage { run_id, revision, request } => self.fetch_page(run_id, revision, request),
+            Effect::FetchPage {
+                run_id,
+                revision,
+                request,
+            } => self.fetch_page(run_id, revision, request),
             Effect::FetchContent { run_id, reference } => {
                 let (client, messages) = self.handles();
                 tokio::spawn(async move {
@@ -102,11 +110,25 @@ impl Outside {
                     drop(messages.send(Message::Content { sha256, result }).await);
                 });
             }
-            Effect::Command { run_id, revision, command } => {
+            Effect::Command {
+                run_id,
+                revision,
+                command,
+            } => {
                 let (client, messages) = self.handles();
                 tokio::spawn(async move {
-                    let result = send(&client, &run_id, revision, &command).await.map_err(|error| error.to_string());
-                    drop(messages.send(Message::Decided { command, run_id, result }).await);
+                    let result = send(&client, &run_id, revision, &command)
+                        .await
+                        .map_err(|error| error.to_string());
+                    drop(
+                        messages
+                            .send(Message::Decided {
+                                command,
+                                run_id,
+                                result,
+                            })
+                            .await,
+                    );
                 });
             }
             Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
@@ -119,8 +141,12 @@ impl Outside {
 
     fn watch_runs(&mut self, generation: u64, start: u64, filter: Option<RunFilter>) {
         let (client, messages) = self.handles();
-        let query =
-            RunsWatch { subscription_id: String::new(), filter, start: Some(start), limit: Some(PAGE_ITEMS as u32) };
+        let query = RunsWatch {
+            subscription_id: String::new(),
+            filter,
+            start: Some(start),
+            limit: Some(PAGE_ITEMS as u32),
+        };
         self.runs.replace(async move {
             let mut watch = match client.watch_runs(query) {
                 Ok(watch) => watch,
@@ -173,7 +199,15 @@ impl Outside {
         self.page.replace(async move {
             let result = client.page(&run_id, revision, &request).await;
             let result = result.map(Arc::new).map_err(|error| error.to_string());
-            drop(messages.send(Message::Page { run_id, request, result }).await);
+            drop(
+                messages
+                    .send(Message::Page {
+                        run_id,
+                        request,
+                        result,
+                    })
+                    .await,
+            );
         });
     }
 
@@ -191,12 +225,11 @@ impl Outside {
 /// # Errors
 ///
 /// A sentence for people.
-pub async fn definition(
-    client: &Client,
-    run_id: &str,
-    reference: &ArtifactRef,
-) -> Result<DefinitionSnapshot, String> {
-    let bytes = client.content(run_id, reference, |_| {}).await.map_err(|error| format!("definition: {error}"))?;
+pub async fn definition(client: &Client, run_id: &str, reference: &ArtifactRef) -> Result<DefinitionSnapshot, String> {
+    let bytes = client
+        .content(run_id, reference, |_| {})
+        .await
+        .map_err(|error| format!("definition: {error}"))?;
     serde_json::from_slice(bytes.get()).map_err(|error| format!("the definition cannot be read: {error}"))
 }
 
@@ -209,12 +242,20 @@ async fn content(
     let sha256 = reference.sha256.clone();
     let progress = |received| {
         // A full queue only costs a step of the progress display.
-        drop(messages.try_send(Message::ContentProgress { sha256: sha256.clone(), received }));
+        drop(messages.try_send(Message::ContentProgress {
+            sha256: sha256.clone(),
+            received,
+        }));
     };
-    let bytes = client.content(run_id, reference, progress).await.map_err(|error| error.to_string())?;
+    let bytes = client
+        .content(run_id, reference, progress)
+        .await
+        .map_err(|error| error.to_string())?;
     let json = reference.media_type.starts_with("application/json");
     let read = move || read_content(&bytes, json);
-    tokio::task::spawn_blocking(read).await.map_err(|_| "the content could not be read".to_owned())?
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|_| "the content could not be read".to_owned())?
 }
 
 fn read_content(bytes: &Verified<Vec<u8>>, json: bool) -> Result<Content, String> {

@@ -73,9 +73,22 @@ pub fn divide(width: u16, height: u16, wishes: Wishes) -> Option<Screen> {
         return None;
     }
     let lines = if height >= 24 { 2 } else { 1 };
-    let timeline = Rect { x: 0, y: height - lines, width, height: lines };
-    let mut rest = Rect { x: 0, y: 0, width, height: height - lines };
-    let mut screen = Screen { timeline, ..Screen::default() };
+    let timeline = Rect {
+        x: 0,
+        y: height - lines,
+        width,
+        height: lines,
+    };
+    let mut rest = Rect {
+        x: 0,
+        y: 0,
+        width,
+        height: height - lines,
+    };
+    let mut screen = Screen {
+        timeline,
+        ..Screen::default()
+    };
     if let Some(part) = wishes.zoom {
         match part {
             Part::Browser => screen.browser = Some(rest),
@@ -94,19 +107,45 @@ pub fn divide(width: u16, height: u16, wishes: Wishes) -> Option<Screen> {
     if columns > 0 {
         screen.browser = Some(Rect { width: columns, ..rest });
         screen.rail = rail;
-        rest = Rect { x: columns, width: rest.width - columns, ..rest };
+        rest = Rect {
+            x: columns,
+            width: rest.width - columns,
+            ..rest
+        };
     }
     screen.beside = rest.width >= SIDE_BY_SIDE;
     if screen.beside {
-        let wanted = if wishes.inspector == 0 { (rest.width * 2 / 5).min(90) } else { wishes.inspector };
+        let wanted = if wishes.inspector == 0 {
+            (rest.width * 2 / 5).min(90)
+        } else {
+            wishes.inspector
+        };
         let columns = wanted.clamp(30, rest.width - 40);
-        screen.graph = Rect { width: rest.width - columns, ..rest };
-        screen.inspector = Rect { x: rest.x + rest.width - columns, width: columns, ..rest };
+        screen.graph = Rect {
+            width: rest.width - columns,
+            ..rest
+        };
+        screen.inspector = Rect {
+            x: rest.x + rest.width - columns,
+            width: columns,
+            ..rest
+        };
     } else {
-        let wanted = if wishes.inspector == 0 { rest.height * 2 / 5 } else { wishes.inspector };
+        let wanted = if wishes.inspector == 0 {
+            rest.height * 2 / 5
+        } else {
+            wishes.inspector
+        };
         let rows = wanted.clamp(5, rest.height - 6);
-        screen.graph = Rect { height: rest.height - rows, ..rest };
-        screen.inspector = Rect { y: rest.y + rest.height - rows, height: rows, ..rest };
+        screen.graph = Rect {
+            height: rest.height - rows,
+            ..rest
+        };
+        screen.inspector = Rect {
+            y: rest.y + rest.height - rows,
+            height: rows,
+            ..rest
+        };
     }
     Some(screen)
 }
@@ -128,20 +167,40 @@ mod tests {
 
     #[test]
     fn parts_never_overlap_and_always_fit() {
-        for browser in [BrowserSize::Auto, BrowserSize::Full, BrowserSize::Rail, BrowserSize::Hidden] {
+        for browser in [
+            BrowserSize::Auto,
+            BrowserSize::Full,
+            BrowserSize::Rail,
+            BrowserSize::Hidden,
+        ] {
             for width in (1..1000).step_by(7) {
                 for height in (1..300).step_by(3) {
                     for inspector in [0, 12, 500] {
-                        let wishes = Wishes { browser, sidebar: 34, inspector, zoom: None };
+                        let wishes = Wishes {
+                            browser,
+                            sidebar: 34,
+                            inspector,
+                            zoom: None,
+                        };
                         let Some(screen) = divide(width, height, wishes) else {
                             assert!(width < 60 || height < 20);
                             continue;
                         };
                         let mut parts = vec![screen.graph, screen.inspector, screen.timeline];
                         parts.extend(screen.browser);
-                        let cells: u32 = parts.iter().map(|part| u32::from(part.width) * u32::from(part.height)).sum();
-                        assert_eq!(cells, u32::from(width) * u32::from(height), "{width}x{height} {screen:?}");
-                        assert!(screen.graph.width >= 20 && screen.graph.height >= 6, "{width}x{height} {screen:?}");
+                        let cells: u32 = parts
+                            .iter()
+                            .map(|part| u32::from(part.width) * u32::from(part.height))
+                            .sum();
+                        assert_eq!(
+                            cells,
+                            u32::from(width) * u32::from(height),
+                            "{width}x{height} {screen:?}"
+                        );
+                        assert!(
+                            screen.graph.width >= 20 && screen.graph.height >= 6,
+                            "{width}x{height} {screen:?}"
+                        );
                     }
                 }
             }

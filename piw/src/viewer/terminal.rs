@@ -88,7 +88,8 @@ impl Screen {
     /// When the terminal cannot be put into raw mode or written to; it is given back then.
     pub fn open() -> io::Result<Self> {
         install_panic_hook();
-        let opened = enter().and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()))));
+        let opened = enter()
+            .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()))));
         match opened {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
@@ -114,7 +115,8 @@ impl Screen {
     /// When the terminal is gone.
     pub fn draw(&mut self, model: &Model) -> io::Result<()> {
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(|frame| draw(model, frame.area(), frame.buffer_mut()))?;
+        self.terminal
+            .draw(|frame| draw(model, frame.area(), frame.buffer_mut()))?;
         queue!(self.terminal.backend_mut(), EndSynchronizedUpdate)?;
         self.terminal.backend_mut().flush()
     }

@@ -22,7 +22,10 @@ const ASCII: border::Set<'_> = border::Set {
 /// Draws a titled border and returns what is inside.
 pub fn panel(title: Line<'_>, theme: &Theme, focused: bool, area: Rect, buffer: &mut Buffer) -> Rect {
     let set = if theme.ascii { ASCII } else { border::ROUNDED };
-    let block = Block::bordered().border_set(set).border_style(theme.border(focused)).title(title);
+    let block = Block::bordered()
+        .border_set(set)
+        .border_style(theme.border(focused))
+        .title(title);
     let inner = block.inner(area);
     block.render(area, buffer);
     inner
@@ -32,14 +35,25 @@ pub fn panel(title: Line<'_>, theme: &Theme, focused: bool, area: Rect, buffer: 
 pub fn popup(title: &str, theme: &Theme, area: Rect, buffer: &mut Buffer) -> Rect {
     Clear.render(area, buffer);
     buffer.set_style(area, theme.text());
-    panel(Line::styled(format!(" {title} "), theme.accent()), theme, true, area, buffer)
+    panel(
+        Line::styled(format!(" {title} "), theme.accent()),
+        theme,
+        true,
+        area,
+        buffer,
+    )
 }
 
 /// A rectangle in the middle of another.
 #[must_use]
 pub fn centered(width: u16, height: u16, area: Rect) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
-    Rect::new(area.x + (area.width - width) / 2, area.y + (area.height - height) / 2, width, height)
+    Rect::new(
+        area.x + (area.width - width) / 2,
+        area.y + (area.height - height) / 2,
+        width,
+        height,
+    )
 }
 
 /// Draws a scroll bar on the right border of `area` when not everything fits.
@@ -48,12 +62,17 @@ pub fn scrollbar(theme: &Theme, total: usize, top: usize, height: usize, area: R
         return;
     }
     let length = (height * height / total).max(1);
-    let start = if total > height { top * (height - length) / (total - height) } else { 0 };
+    let start = if total > height {
+        top * (height - length) / (total - height)
+    } else {
+        0
+    };
     let x = area.right() - 1;
     for at in start..(start + length).min(height) {
         let y = area.y + 1 + at as u16;
         if let Some(cell) = buffer.cell_mut((x, y)) {
-            cell.set_symbol(if theme.ascii { "#" } else { "┃" }).set_style(theme.subtext());
+            cell.set_symbol(if theme.ascii { "#" } else { "┃" })
+                .set_style(theme.subtext());
         }
     }
 }

@@ -77,7 +77,11 @@ impl Browser {
     pub fn watch(&mut self) -> Effect {
         self.generation += 1;
         self.wanted_start = self.top.saturating_sub(LEAD);
-        Effect::WatchRuns { generation: self.generation, start: self.wanted_start, filter: self.run_filter() }
+        Effect::WatchRuns {
+            generation: self.generation,
+            start: self.wanted_start,
+            filter: self.run_filter(),
+        }
     }
 
     /// What the typed filter means: `status:failed`, `workflow:name` and free text, separated by spaces.
@@ -107,7 +111,11 @@ impl Browser {
         }
         self.freshness = freshness;
         let Some(page) = page else { return false };
-        if let Some(at) = page.items.iter().position(|item| Some(&item.run_id) == self.selected_id.as_ref()) {
+        if let Some(at) = page
+            .items
+            .iter()
+            .position(|item| Some(&item.run_id) == self.selected_id.as_ref())
+        {
             let index = page.start + at as u64;
             let moved = index.cmp(&self.selected);
             // What is above the selection changed: keep it on its row.
@@ -150,7 +158,10 @@ impl Browser {
 
     fn keep_visible(&mut self, height: u64) {
         let height = height.max(1);
-        self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(height));
+        self.top = self
+            .top
+            .min(self.selected)
+            .max((self.selected + 1).saturating_sub(height));
         self.top = self.top.min(self.total().saturating_sub(height));
     }
 
@@ -198,8 +209,17 @@ impl Browser {
             if !rail {
                 buffer.set_stringn(inner.x + 1, inner.y, text, usize::from(inner.width), theme.muted());
                 if self.page.is_some() && self.filter.is_empty() && inner.height > 2 {
-                    let hint = fit("start one: piw run <workflow>", usize::from(inner.width.saturating_sub(1)));
-                    buffer.set_stringn(inner.x + 1, inner.y + 2, hint, usize::from(inner.width), theme.subtext());
+                    let hint = fit(
+                        "start one: piw run <workflow>",
+                        usize::from(inner.width.saturating_sub(1)),
+                    );
+                    buffer.set_stringn(
+                        inner.x + 1,
+                        inner.y + 2,
+                        hint,
+                        usize::from(inner.width),
+                        theme.subtext(),
+                    );
                 }
             }
             return;
@@ -244,10 +264,25 @@ fn line(item: &RunListItem, theme: &Theme, columns: usize, rail: bool, now: Mill
     let room = columns.saturating_sub(3 + width(&tail));
     let workflow = clean(&item.workflow_name);
     let mut spans = vec![glyph];
-    match item.manifest.run_title.as_deref().filter(|title| !title.trim().is_empty()) {
-        Some(title) => spans.push(Span::styled(pad(&clean(title), room), Style::new().fg(theme.palette.text))),
+    match item
+        .manifest
+        .run_title
+        .as_deref()
+        .filter(|title| !title.trim().is_empty())
+    {
+        Some(title) => spans.push(Span::styled(
+            pad(&clean(title), room),
+            Style::new().fg(theme.palette.text),
+        )),
         None => spans.push(Span::styled(pad(&workflow, room), Style::new().fg(theme.palette.text))),
     }
-    spans.push(Span::styled(tail, if item.possibly_interrupted { theme.warning() } else { theme.muted() }));
+    spans.push(Span::styled(
+        tail,
+        if item.possibly_interrupted {
+            theme.warning()
+        } else {
+            theme.muted()
+        },
+    ));
     Line::from(spans)
 }

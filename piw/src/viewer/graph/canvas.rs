@@ -69,7 +69,10 @@ impl Canvas {
     /// An empty canvas for the given cells of a drawing.
     #[must_use]
     pub fn new(view: Area) -> Self {
-        Self { view, cells: vec![LineCell::default(); (view.w.max(0) * view.h.max(0)) as usize] }
+        Self {
+            view,
+            cells: vec![LineCell::default(); (view.w.max(0) * view.h.max(0)) as usize],
+        }
     }
 
     /// Draws a path with a tone; taken and active ones are heavy.
@@ -79,9 +82,13 @@ impl Canvas {
             self.line(pair[0], pair[1], weight, tone);
         }
         if let [only] = path.points[..] {
-            self.mark(only.x, only.y, tone, |cell| cell.weights[DOWN] = cell.weights[DOWN].max(weight));
+            self.mark(only.x, only.y, tone, |cell| {
+                cell.weights[DOWN] = cell.weights[DOWN].max(weight)
+            });
         }
-        if path.arrow && let Some(end) = path.points.last() {
+        if path.arrow
+            && let Some(end) = path.points.last()
+        {
             self.mark(end.x, end.y, tone, |cell| cell.arrow = true);
         }
     }
@@ -132,14 +139,26 @@ impl Canvas {
     /// The cell at a place of the drawing, when it is visible.
     #[must_use]
     pub fn at(&self, x: i32, y: i32) -> Option<&LineCell> {
-        self.view.contains(x, y).then(|| &self.cells[((y - self.view.y) * self.view.w + x - self.view.x) as usize])
+        self.view
+            .contains(x, y)
+            .then(|| &self.cells[((y - self.view.y) * self.view.w + x - self.view.x) as usize])
     }
 
     /// Every visible cell that holds a line.
     pub fn lines(&self) -> impl Iterator<Item = (Point, &LineCell)> {
-        self.cells.iter().enumerate().filter(|(_, cell)| cell.tone != Tone::None).map(|(index, cell)| {
-            let (x, y) = (index as i32 % self.view.w, index as i32 / self.view.w);
-            (Point { x: x + self.view.x, y: y + self.view.y }, cell)
-        })
+        self.cells
+            .iter()
+            .enumerate()
+            .filter(|(_, cell)| cell.tone != Tone::None)
+            .map(|(index, cell)| {
+                let (x, y) = (index as i32 % self.view.w, index as i32 / self.view.w);
+                (
+                    Point {
+                        x: x + self.view.x,
+                        y: y + self.view.y,
+                    },
+                    cell,
+                )
+            })
     }
 }

@@ -38,7 +38,11 @@ pub fn lay_out(graph: &Graph, density: Density, folded: &BTreeSet<usize>) -> Dra
 fn shift(drawing: &mut Drawing, dx: i32) {
     drawing.cards.iter_mut().for_each(|card| card.area.x += dx);
     drawing.groups.iter_mut().for_each(|group| group.area.x += dx);
-    drawing.paths.iter_mut().flat_map(|path| &mut path.points).for_each(|point| point.x += dx);
+    drawing
+        .paths
+        .iter_mut()
+        .flat_map(|path| &mut path.points)
+        .for_each(|point| point.x += dx);
     drawing.labels.iter_mut().for_each(|label| label.at.x += dx);
     drawing.start.iter_mut().for_each(|start| start.x += dx);
 }
@@ -84,8 +88,13 @@ type End = (Place, usize);
 impl<'a> Composer<'a> {
     fn new(graph: &'a Graph, density: Density, folded: &'a BTreeSet<usize>) -> Self {
         let levels = graph.groups.len() + 1;
-        let mut composer =
-            Self { graph, density, folded, places: vec![Vec::new(); levels], edges: vec![Vec::new(); levels] };
+        let mut composer = Self {
+            graph,
+            density,
+            folded,
+            places: vec![Vec::new(); levels],
+            edges: vec![Vec::new(); levels],
+        };
         composer.collect_places();
         composer.collect_edges();
         composer
@@ -126,13 +135,27 @@ impl<'a> Composer<'a> {
         if let Some(start) = self.graph.start {
             let chain: Vec<Option<usize>> = self.chain(start);
             for pair in (0..chain.len()).rev() {
-                let inner = if pair == 0 { Place::Node(start) } else { Place::Group(chain[pair - 1].unwrap_or_default()) };
-                self.push((chain[pair], (Place::Entry(start), start), (inner, start)), "", None, &mut known);
+                let inner = if pair == 0 {
+                    Place::Node(start)
+                } else {
+                    Place::Group(chain[pair - 1].unwrap_or_default())
+                };
+                self.push(
+                    (chain[pair], (Place::Entry(start), start), (inner, start)),
+                    "",
+                    None,
+                    &mut known,
+                );
             }
         }
         for (index, edge) in self.graph.edges.iter().enumerate() {
             let (from, to) = (self.chain(edge.from), self.chain(edge.to));
-            let common = from.iter().rev().zip(to.iter().rev()).take_while(|(a, b)| a == b).count();
+            let common = from
+                .iter()
+                .rev()
+                .zip(to.iter().rev())
+                .take_while(|(a, b)| a == b)
+                .count();
             let mut source = Place::Node(edge.from);
             for &group in &from[..from.len() - common] {
                 let exit = (Place::Exit(edge.from), edge.from);
@@ -146,7 +169,12 @@ impl<'a> Composer<'a> {
                 target = Place::Group(group.unwrap_or_default());
             }
             let level = from[from.len() - common];
-            self.push((level, (source, edge.from), (target, edge.to)), &edge.label, Some(index), &mut known);
+            self.push(
+                (level, (source, edge.from), (target, edge.to)),
+                &edge.label,
+                Some(index),
+                &mut known,
+            );
         }
     }
 
@@ -188,9 +216,21 @@ impl<'a> Composer<'a> {
 
     fn metrics(&self) -> Metrics {
         match self.density {
-            Density::Boxed => Metrics { card_gap: 4, line_gap: 3, label: LABEL },
-            Density::Compact => Metrics { card_gap: 3, line_gap: 2, label: LABEL },
-            Density::Dots => Metrics { card_gap: 3, line_gap: 1, label: 0 },
+            Density::Boxed => Metrics {
+                card_gap: 4,
+                line_gap: 3,
+                label: LABEL,
+            },
+            Density::Compact => Metrics {
+                card_gap: 3,
+                line_gap: 2,
+                label: LABEL,
+            },
+            Density::Dots => Metrics {
+                card_gap: 3,
+                line_gap: 1,
+                label: 0,
+            },
         }
     }
 
@@ -207,8 +247,13 @@ impl<'a> Composer<'a> {
         let slot = self.slot(group);
         let places = &self.places[slot];
         let mut inners: HashMap<usize, Inner> = HashMap::new();
-        let mut level =
-            Level { items: Vec::new(), edges: Vec::new(), first: Vec::new(), last: Vec::new(), metrics: self.metrics() };
+        let mut level = Level {
+            items: Vec::new(),
+            edges: Vec::new(),
+            first: Vec::new(),
+            last: Vec::new(),
+            metrics: self.metrics(),
+        };
         let mut index: HashMap<Place, usize> = HashMap::new();
         for (at, &place) in places.iter().enumerate() {
             index.insert(place, at);
@@ -223,7 +268,10 @@ impl<'a> Composer<'a> {
             let port = |end: &End, entries: bool| match end.0 {
                 Place::Node(_) => level.items[index[&end.0]].w / 2,
                 Place::Group(group) => inners.get(&group).map_or(level.items[index[&end.0]].w / 2, |inner| {
-                    2 + if entries { &inner.entries } else { &inner.exits }.get(&end.1).copied().unwrap_or(0)
+                    2 + if entries { &inner.entries } else { &inner.exits }
+                        .get(&end.1)
+                        .copied()
+                        .unwrap_or(0)
                 }),
                 Place::Entry(_) | Place::Exit(_) => 0,
             };
@@ -246,7 +294,12 @@ impl<'a> Composer<'a> {
         };
         for (at, &place) in places.iter().enumerate() {
             let Item { w, h, .. } = level.items[at];
-            let area = Area { x: placed.x[at], y: placed.y[at], w, h };
+            let area = Area {
+                x: placed.x[at],
+                y: placed.y[at],
+                w,
+                h,
+            };
             self.collect(group, place, area, &mut inners, &mut out);
         }
         out
@@ -256,27 +309,55 @@ impl<'a> Composer<'a> {
         match place {
             Place::Node(node) => {
                 let (w, h) = self.card_size(&self.graph.nodes[node].name);
-                let side = if self.density == Density::Dots { None } else { Some(h / 2) };
-                Item { w, h, side, arrow: true }
+                let side = if self.density == Density::Dots {
+                    None
+                } else {
+                    Some(h / 2)
+                };
+                Item {
+                    w,
+                    h,
+                    side,
+                    arrow: true,
+                }
             }
             Place::Group(group) if self.folded.contains(&group) => {
                 let (w, h) = self.card_size(&self.graph.groups[group].title);
-                Item { w, h, side: None, arrow: true }
+                Item {
+                    w,
+                    h,
+                    side: None,
+                    arrow: true,
+                }
             }
             Place::Group(group) => {
                 let inner = self.level(Some(group));
                 let title = width(&self.graph.groups[group].title) as i32;
-                let item =
-                    Item { w: (inner.width + 4).max(title.min(40) + 6), h: inner.height + 2, side: None, arrow: false };
+                let item = Item {
+                    w: (inner.width + 4).max(title.min(40) + 6),
+                    h: inner.height + 2,
+                    side: None,
+                    arrow: false,
+                };
                 inners.insert(group, inner);
                 item
             }
             // The start marker needs a row of its own where a loop comes back to the first node.
             Place::Entry(node) => {
                 let looped = self.graph.edges.iter().any(|edge| edge.to == node);
-                Item { w: 1, h: i32::from(level.is_none() && looped), side: None, arrow: false }
+                Item {
+                    w: 1,
+                    h: i32::from(level.is_none() && looped),
+                    side: None,
+                    arrow: false,
+                }
             }
-            Place::Exit(_) => Item { w: 1, h: 0, side: None, arrow: false },
+            Place::Exit(_) => Item {
+                w: 1,
+                h: 0,
+                side: None,
+                arrow: false,
+            },
         }
     }
 
@@ -300,14 +381,34 @@ impl<'a> Composer<'a> {
                 out.exits.insert(node, area.x);
             }
             Place::Group(group) => {
-                out.groups.push(GroupBox { group, area, folded: self.folded.contains(&group) });
+                out.groups.push(GroupBox {
+                    group,
+                    area,
+                    folded: self.folded.contains(&group),
+                });
                 let Some(inner) = inners.remove(&group) else { return };
                 let (dx, dy) = (area.x + 2, area.y + 1);
-                let moved = |point: Point| Point { x: point.x + dx, y: point.y + dy };
-                let area = |area: Area| Area { x: area.x + dx, y: area.y + dy, ..area };
-                out.cards.extend(inner.cards.into_iter().map(|card| Card { area: area(card.area), ..card }));
-                out.groups.extend(inner.groups.into_iter().map(|group| GroupBox { area: area(group.area), ..group }));
-                out.labels.extend(inner.labels.into_iter().map(|label| Label { at: moved(label.at), ..label }));
+                let moved = |point: Point| Point {
+                    x: point.x + dx,
+                    y: point.y + dy,
+                };
+                let area = |area: Area| Area {
+                    x: area.x + dx,
+                    y: area.y + dy,
+                    ..area
+                };
+                out.cards.extend(inner.cards.into_iter().map(|card| Card {
+                    area: area(card.area),
+                    ..card
+                }));
+                out.groups.extend(inner.groups.into_iter().map(|group| GroupBox {
+                    area: area(group.area),
+                    ..group
+                }));
+                out.labels.extend(inner.labels.into_iter().map(|label| Label {
+                    at: moved(label.at),
+                    ..label
+                }));
                 out.paths.extend(inner.paths.into_iter().map(|path| Path {
                     points: path.points.into_iter().map(moved).collect(),
                     ..path

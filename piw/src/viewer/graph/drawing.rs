@@ -69,13 +69,19 @@ impl Area {
     /// Whether two areas share a cell.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
-        self.x < other.x + other.w && other.x < self.x + self.w && self.y < other.y + other.h && other.y < self.y + self.h
+        self.x < other.x + other.w
+            && other.x < self.x + self.w
+            && self.y < other.y + other.h
+            && other.y < self.y + self.h
     }
 
     /// The middle cell.
     #[must_use]
     pub const fn center(&self) -> Point {
-        Point { x: self.x + self.w / 2, y: self.y + self.h / 2 }
+        Point {
+            x: self.x + self.w / 2,
+            y: self.y + self.h / 2,
+        }
     }
 }
 

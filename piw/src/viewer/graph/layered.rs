@@ -59,7 +59,12 @@ impl Layered {
                 .iter()
                 .zip(&ranks.of)
                 .enumerate()
-                .map(|(index, (item, rank))| Vertex { rank: *rank, item: Some(index), left: 0, right: item.w })
+                .map(|(index, (item, rank))| Vertex {
+                    rank: *rank,
+                    item: Some(index),
+                    left: 0,
+                    right: item.w,
+                })
                 .collect(),
             segments: Vec::new(),
             down: vec![Vec::new(); level.items.len()],
@@ -83,7 +88,12 @@ impl Layered {
                     (edge.to, edge.to_dx)
                 } else {
                     let trunk = *trunks.entry((edge.to, edge.to_dx, rank)).or_insert_with(|| {
-                        self.vertices.push(Vertex { rank, item: None, left: 0, right: 1 });
+                        self.vertices.push(Vertex {
+                            rank,
+                            item: None,
+                            left: 0,
+                            right: 1,
+                        });
                         self.down.push(Vec::new());
                         self.up.push(Vec::new());
                         self.vertices.len() - 1
@@ -126,7 +136,12 @@ impl Layered {
                     continue;
                 }
                 self.order[self.vertices[vertex].rank].push(vertex);
-                stack.extend(self.down[vertex].iter().rev().map(|segment| self.segments[*segment].below));
+                stack.extend(
+                    self.down[vertex]
+                        .iter()
+                        .rev()
+                        .map(|segment| self.segments[*segment].below),
+                );
             }
         }
     }

@@ -174,8 +174,12 @@ impl Graph {
     }
 
     fn read_nodes(&mut self, definition: &DefinitionSnapshot) {
-        let mounts: HashMap<String, usize> =
-            self.groups.iter().enumerate().map(|(index, group)| (group.mount.clone(), index)).collect();
+        let mounts: HashMap<String, usize> = self
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| (group.mount.clone(), index))
+            .collect();
         let mut seen = std::collections::HashSet::new();
         let ordered = definition.node_order.iter().chain(definition.nodes.keys());
         for id in ordered.filter(|id| seen.insert(id.as_str())) {
@@ -203,7 +207,12 @@ impl Graph {
         let exits: BTreeMap<&str, &str> = definition
             .includes
             .iter()
-            .flat_map(|include| include.exits.iter().map(|(name, exit)| (exit.node.as_str(), name.as_str())))
+            .flat_map(|include| {
+                include
+                    .exits
+                    .iter()
+                    .map(|(name, exit)| (exit.node.as_str(), name.as_str()))
+            })
             .collect();
         for edge in &definition.edges {
             match &edge.route {
@@ -225,7 +234,9 @@ impl Graph {
     }
 
     fn push_edge(&mut self, from: &str, to: &str, label: &str) {
-        let (Some(from), Some(to)) = (self.node(from), self.node(to)) else { return };
+        let (Some(from), Some(to)) = (self.node(from), self.node(to)) else {
+            return;
+        };
         self.nodes[from].terminal = false;
         let label = clean(label);
         if let Some(edge) = self.edge(from, to) {
@@ -237,6 +248,10 @@ impl Graph {
             return;
         }
         self.pairs.insert((from, to), self.edges.len());
-        self.edges.push(Edge { from, to, label: label.into_owned() });
+        self.edges.push(Edge {
+            from,
+            to,
+            label: label.into_owned(),
+        });
     }
 }

@@ -43,7 +43,11 @@ fn sweep(layered: &mut Layered, downwards: bool) {
         let mut keyed: Vec<(f64, usize)> = layered.order[rank]
             .iter()
             .map(|&vertex| {
-                let segments = if downwards { &layered.up[vertex] } else { &layered.down[vertex] };
+                let segments = if downwards {
+                    &layered.up[vertex]
+                } else {
+                    &layered.down[vertex]
+                };
                 if segments.is_empty() {
                     return (positions[vertex] as f64, vertex);
                 }
@@ -51,8 +55,11 @@ fn sweep(layered: &mut Layered, downwards: bool) {
                     .iter()
                     .map(|segment| {
                         let segment = &layered.segments[*segment];
-                        let (other, dx) =
-                            if downwards { (segment.above, segment.above_dx) } else { (segment.below, segment.below_dx) };
+                        let (other, dx) = if downwards {
+                            (segment.above, segment.above_dx)
+                        } else {
+                            (segment.below, segment.below_dx)
+                        };
                         let width = f64::from(layered.vertices[other].right.max(1));
                         positions[other] as f64 + f64::from(dx) / width * 0.9
                     })
@@ -97,7 +104,11 @@ fn pair_crossings(layered: &Layered, positions: &[usize], a: usize, b: usize) ->
             .iter()
             .map(|segment| {
                 let segment = &layered.segments[*segment];
-                if upper { (positions[segment.above], segment.above_dx) } else { (positions[segment.below], segment.below_dx) }
+                if upper {
+                    (positions[segment.above], segment.above_dx)
+                } else {
+                    (positions[segment.below], segment.below_dx)
+                }
             })
             .collect();
         ends.sort_unstable();
@@ -120,7 +131,10 @@ pub fn crossings(layered: &Layered) -> usize {
             .flat_map(|vertex| &layered.down[*vertex])
             .map(|segment| {
                 let segment = &layered.segments[*segment];
-                ((positions[segment.above], segment.above_dx), (positions[segment.below], segment.below_dx))
+                (
+                    (positions[segment.above], segment.above_dx),
+                    (positions[segment.below], segment.below_dx),
+                )
             })
             .collect();
         ends.sort_unstable();

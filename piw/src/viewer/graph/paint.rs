@@ -25,7 +25,12 @@ pub struct NodeState {
 
 impl Default for NodeState {
     fn default() -> Self {
-        Self { mark: Mark::Idle, attempts: 0, time: String::new(), detail: String::new() }
+        Self {
+            mark: Mark::Idle,
+            attempts: 0,
+            time: String::new(),
+            detail: String::new(),
+        }
     }
 }
 
@@ -76,7 +81,12 @@ pub fn paint(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         w: i32::from(area.width),
         h: i32::from(area.height),
     };
-    let mut brush = Brush { scene, area, view, buffer };
+    let mut brush = Brush {
+        scene,
+        area,
+        view,
+        buffer,
+    };
     for group in scene.drawing.groups.iter().filter(|group| group.area.overlaps(&view)) {
         brush.group(group);
     }
@@ -161,7 +171,11 @@ impl Brush<'_, '_> {
         for path in &self.scene.drawing.paths {
             let tone = if path.edges.is_empty() {
                 let begun = self.scene.graph.start.is_some_and(|start| {
-                    self.scene.overlay.nodes.get(start).is_some_and(|node| node.mark != Mark::Idle)
+                    self.scene
+                        .overlay
+                        .nodes
+                        .get(start)
+                        .is_some_and(|node| node.mark != Mark::Idle)
                 });
                 if begun { Tone::Taken } else { Tone::Plain }
             } else {
@@ -214,14 +228,22 @@ impl Brush<'_, '_> {
     }
 
     fn ground(&self, selected: bool) -> Style {
-        if selected { self.scene.theme.selected(true) } else { Style::new() }
+        if selected {
+            self.scene.theme.selected(true)
+        } else {
+            Style::new()
+        }
     }
 
     fn boxed(&mut self, card: &Card, state: &NodeState, selected: bool, canvas: &Canvas) {
         let theme = self.scene.theme;
         let node = &self.scene.graph.nodes[card.node];
         let frame = Frame::of(state.mark, selected, theme.ascii);
-        let line = if selected { theme.accent() } else { theme.status(state.mark) };
+        let line = if selected {
+            theme.accent()
+        } else {
+            theme.status(state.mark)
+        };
         let ground = self.ground(selected);
         let area = card.area;
         self.frame(area, &frame, line.patch(ground));
@@ -235,7 +257,13 @@ impl Brush<'_, '_> {
         let room = area.w - 10;
         let name = format!(" {} ", fit(&node.name, room.max(1) as usize + 2));
         self.text(area.x + 4, area.y, &name, area.w - 8, name_style.patch(ground));
-        self.text(area.x + area.w - 4, area.y, &format!(" {}", node.kind.glyph()), 2, theme.muted().patch(ground));
+        self.text(
+            area.x + area.w - 4,
+            area.y,
+            &format!(" {}", node.kind.glyph()),
+            2,
+            theme.muted().patch(ground),
+        );
         self.text(area.x + area.w - 2, area.y, " ", 1, ground);
         self.card_line(card, state, ground);
         for dx in 1..area.w - 1 {
@@ -331,7 +359,12 @@ impl Brush<'_, '_> {
         let info = &self.scene.graph.groups[group.group];
         let area = group.area;
         if area.h < 2 {
-            let text = format!("{} {} ({})", if theme.ascii { "+" } else { "▸" }, info.title, info.nodes);
+            let text = format!(
+                "{} {} ({})",
+                if theme.ascii { "+" } else { "▸" },
+                info.title,
+                info.nodes
+            );
             self.text(area.x, area.y, &text, area.w, theme.label());
             return;
         }
@@ -347,7 +380,13 @@ impl Brush<'_, '_> {
         let text = format!(" {mark} {} ", fit(title, (area.w - 7).max(1) as usize));
         self.text(area.x + 2, area.y, &text, area.w - 4, theme.label());
         if group.folded {
-            self.text(area.x + 2, area.y + 1, &format!("{} nodes", info.nodes), area.w - 4, theme.muted());
+            self.text(
+                area.x + 2,
+                area.y + 1,
+                &format!("{} nodes", info.nodes),
+                area.w - 4,
+                theme.muted(),
+            );
         }
     }
 
@@ -381,15 +420,48 @@ struct Frame {
 }
 
 impl Frame {
-    const LIGHT: Self =
-        Self { corners: ["╭", "╮", "╰", "╯"], across: "─", down: "│", weight: 1, fill: true };
-    const HEAVY: Self =
-        Self { corners: ["┏", "┓", "┗", "┛"], across: "━", down: "┃", weight: 2, fill: true };
-    const DOTTED: Self =
-        Self { corners: ["╭", "╮", "╰", "╯"], across: "╌", down: "┊", weight: 1, fill: false };
-    const ASCII: Self = Self { corners: ["+"; 4], across: "-", down: "|", weight: 1, fill: true };
-    const ASCII_HEAVY: Self = Self { corners: ["#"; 4], across: "=", down: "#", weight: 2, fill: true };
-    const ASCII_LIGHT: Self = Self { corners: ["."; 4], across: ".", down: ":", weight: 1, fill: false };
+    const LIGHT: Self = Self {
+        corners: ["╭", "╮", "╰", "╯"],
+        across: "─",
+        down: "│",
+        weight: 1,
+        fill: true,
+    };
+    const HEAVY: Self = Self {
+        corners: ["┏", "┓", "┗", "┛"],
+        across: "━",
+        down: "┃",
+        weight: 2,
+        fill: true,
+    };
+    const DOTTED: Self = Self {
+        corners: ["╭", "╮", "╰", "╯"],
+        across: "╌",
+        down: "┊",
+        weight: 1,
+        fill: false,
+    };
+    const ASCII: Self = Self {
+        corners: ["+"; 4],
+        across: "-",
+        down: "|",
+        weight: 1,
+        fill: true,
+    };
+    const ASCII_HEAVY: Self = Self {
+        corners: ["#"; 4],
+        across: "=",
+        down: "#",
+        weight: 2,
+        fill: true,
+    };
+    const ASCII_LIGHT: Self = Self {
+        corners: ["."; 4],
+        across: ".",
+        down: ":",
+        weight: 1,
+        fill: false,
+    };
 
     /// Work in progress and the selection stand out without colours too.
     const fn of(mark: Mark, selected: bool, ascii: bool) -> Self {

@@ -28,9 +28,16 @@ pub fn columns(layered: &Layered, metrics: &Metrics) -> Vec<i32> {
     for pass in 0..PULLS {
         space.pull(&mut x, &wishes, pass % 2 == 0);
     }
-    let mut columns: Vec<i32> =
-        (0..layered.vertices.len()).map(|vertex| x[blocks.of[vertex]] + blocks.offset[vertex]).collect();
-    let least = layered.vertices.iter().zip(&columns).map(|(vertex, x)| x - vertex.left).min().unwrap_or(0);
+    let mut columns: Vec<i32> = (0..layered.vertices.len())
+        .map(|vertex| x[blocks.of[vertex]] + blocks.offset[vertex])
+        .collect();
+    let least = layered
+        .vertices
+        .iter()
+        .zip(&columns)
+        .map(|(vertex, x)| x - vertex.left)
+        .min()
+        .unwrap_or(0);
     for column in &mut columns {
         *column -= least;
     }
@@ -63,7 +70,10 @@ fn align(layered: &Layered) -> Blocks {
     let mut below: Vec<Option<usize>> = vec![None; count];
     let mut above: Vec<Option<usize>> = vec![None; count];
     for rank in &layered.order {
-        let mut pieces: Vec<usize> = rank.iter().flat_map(|vertex| layered.down[*vertex].iter().copied()).collect();
+        let mut pieces: Vec<usize> = rank
+            .iter()
+            .flat_map(|vertex| layered.down[*vertex].iter().copied())
+            .collect();
         pieces.sort_by_key(|piece| (-priority(layered, *piece), *piece));
         let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
         for piece in pieces {
@@ -81,8 +91,18 @@ fn align(layered: &Layered) -> Blocks {
             }
         }
     }
-    let mut blocks = Blocks { of: vec![0; count], offset: vec![0; count], members: Vec::new() };
-    for head in layered.order.iter().flatten().copied().filter(|vertex| above[*vertex].is_none()) {
+    let mut blocks = Blocks {
+        of: vec![0; count],
+        offset: vec![0; count],
+        members: Vec::new(),
+    };
+    for head in layered
+        .order
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|vertex| above[*vertex].is_none())
+    {
         let block = blocks.members.len();
         let mut members = vec![head];
         blocks.of[head] = block;
@@ -113,11 +133,19 @@ struct Space {
 impl Space {
     fn new(layered: &Layered, blocks: &Blocks, metrics: &Metrics) -> Self {
         let count = blocks.members.len();
-        let mut space = Self { left: vec![Vec::new(); count], right: vec![Vec::new(); count], order: Vec::new() };
+        let mut space = Self {
+            left: vec![Vec::new(); count],
+            right: vec![Vec::new(); count],
+            order: Vec::new(),
+        };
         for rank in &layered.order {
             for pair in rank.windows(2) {
                 let (a, b) = (&layered.vertices[pair[0]], &layered.vertices[pair[1]]);
-                let gap = if a.item.is_some() && b.item.is_some() { metrics.card_gap } else { metrics.line_gap };
+                let gap = if a.item.is_some() && b.item.is_some() {
+                    metrics.card_gap
+                } else {
+                    metrics.line_gap
+                };
                 let distance = a.right + gap + b.left + blocks.offset[pair[0]] - blocks.offset[pair[1]];
                 let (from, to) = (blocks.of[pair[0]], blocks.of[pair[1]]);
                 space.left[to].push((from, distance));
@@ -141,7 +169,11 @@ impl Space {
     fn pack(&self) -> Vec<i32> {
         let mut x = vec![0; self.left.len()];
         for &block in &self.order {
-            x[block] = self.left[block].iter().map(|(other, distance)| x[*other] + distance).max().unwrap_or(0);
+            x[block] = self.left[block]
+                .iter()
+                .map(|(other, distance)| x[*other] + distance)
+                .max()
+                .unwrap_or(0);
         }
         x
     }
@@ -155,8 +187,14 @@ impl Space {
             let mut wanted: Vec<i32> = wishes[block].iter().map(|(other, offset)| x[*other] + offset).collect();
             wanted.sort_unstable();
             let median = wanted[(wanted.len() - 1) / 2];
-            let least = self.left[block].iter().map(|(other, distance)| x[*other] + distance).max();
-            let most = self.right[block].iter().map(|(other, distance)| x[*other] - distance).min();
+            let least = self.left[block]
+                .iter()
+                .map(|(other, distance)| x[*other] + distance)
+                .max();
+            let most = self.right[block]
+                .iter()
+                .map(|(other, distance)| x[*other] - distance)
+                .min();
             let goal = most.map_or(median, |most| median.min(most));
             x[block] = least.map_or(goal, |least| goal.max(least));
         };
@@ -174,7 +212,8 @@ fn wishes(layered: &Layered, blocks: &Blocks) -> Vec<Vec<(usize, i32)>> {
     for segment in &layered.segments {
         let (a, b) = (blocks.of[segment.above], blocks.of[segment.below]);
         if a != b {
-            let offset = blocks.offset[segment.above] + segment.above_dx - blocks.offset[segment.below] - segment.below_dx;
+            let offset =
+                blocks.offset[segment.above] + segment.above_dx - blocks.offset[segment.below] - segment.below_dx;
             wishes[b].push((a, offset));
             wishes[a].push((b, -offset));
         }

@@ -25,8 +25,10 @@ pub fn rank(level: &Level) -> Ranks {
     for (index, edge) in level.edges.iter().enumerate().filter(|(index, _)| !back[*index]) {
         into[edge.to].push(index);
     }
-    let forward_out: Vec<Vec<usize>> =
-        out.iter().map(|edges| edges.iter().copied().filter(|edge| !back[*edge]).collect()).collect();
+    let forward_out: Vec<Vec<usize>> = out
+        .iter()
+        .map(|edges| edges.iter().copied().filter(|edge| !back[*edge]).collect())
+        .collect();
     longest_path(&mut of, &order, &into, &level.edges, |_| true);
     for _ in 0..2 {
         // Items with more ways out than in shorten the drawing's lines when they stand further down.
@@ -36,10 +38,15 @@ pub fn rank(level: &Level) -> Ranks {
                 of[item] = below.map_or(of[item], |below| below - 1);
             }
         }
-        longest_path(&mut of, &order, &into, &level.edges, |item| forward_out[item].len() <= into[item].len());
+        longest_path(&mut of, &order, &into, &level.edges, |item| {
+            forward_out[item].len() <= into[item].len()
+        });
     }
     if !level.last.is_empty() {
-        let deepest = (0..count).filter(|item| !level.last.contains(item)).map(|item| of[item]).max();
+        let deepest = (0..count)
+            .filter(|item| !level.last.contains(item))
+            .map(|item| of[item])
+            .max();
         let bottom = deepest.map_or(0, |rank| rank + 1);
         for item in &level.last {
             of[*item] = bottom;
@@ -58,7 +65,11 @@ fn longest_path(
     moves: impl Fn(usize) -> bool,
 ) {
     for &item in order.iter().filter(|item| moves(**item)) {
-        of[item] = into[item].iter().map(|edge| of[edges[*edge].from] + 1).max().unwrap_or(0);
+        of[item] = into[item]
+            .iter()
+            .map(|edge| of[edges[*edge].from] + 1)
+            .max()
+            .unwrap_or(0);
     }
 }
 

@@ -79,12 +79,26 @@ impl Router<'_> {
             .layered
             .order
             .iter()
-            .map(|rank| rank.iter().map(|v| self.x[*v] + self.layered.vertices[*v].right).max().unwrap_or(0))
+            .map(|rank| {
+                rank.iter()
+                    .map(|v| self.x[*v] + self.layered.vertices[*v].right)
+                    .max()
+                    .unwrap_or(0)
+            })
             .collect();
         let mut per_source: HashMap<usize, usize> = HashMap::new();
-        for (index, edge) in self.level.edges.iter().enumerate().filter(|(index, _)| self.ranks.back[*index]) {
+        for (index, edge) in self
+            .level
+            .edges
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| self.ranks.back[*index])
+        {
             *per_source.entry(edge.from).or_default() += 1;
-            let gutter = self.gutters.iter().position(|gutter| gutter.to == edge.to && gutter.to_dx == edge.to_dx);
+            let gutter = self
+                .gutters
+                .iter()
+                .position(|gutter| gutter.to == edge.to && gutter.to_dx == edge.to_dx);
             let gutter = gutter.unwrap_or_else(|| {
                 let rank = self.ranks.of[edge.to];
                 self.gutters.push(Gutter {
@@ -177,8 +191,17 @@ impl Router<'_> {
         for gutter in &self.gutters {
             let channel = self.ranks.of[gutter.to];
             let item = &self.level.items[gutter.to];
-            let end = |x, slack| Bottom { x, label: String::new(), slack, edges: gutter.edges.clone() };
-            let slack = if item.arrow && item.h > 0 { (item.w / 2 - 3).max(0) } else { 0 };
+            let end = |x, slack| Bottom {
+                x,
+                label: String::new(),
+                slack,
+                edges: gutter.edges.clone(),
+            };
+            let slack = if item.arrow && item.h > 0 {
+                (item.w / 2 - 3).max(0)
+            } else {
+                0
+            };
             self.gutter_net.push(self.nets[channel].len());
             self.nets[channel].push(Net {
                 top: None,
@@ -191,7 +214,10 @@ impl Router<'_> {
 
     fn net(&mut self, channel: usize, key: (usize, i32), by_port: &mut HashMap<(usize, i32), usize>) -> usize {
         *by_port.entry(key).or_insert_with(|| {
-            self.nets[channel].push(Net { top: Some(self.x[key.0] + key.1), ..Net::default() });
+            self.nets[channel].push(Net {
+                top: Some(self.x[key.0] + key.1),
+                ..Net::default()
+            });
             self.nets[channel].len() - 1
         })
     }
@@ -201,7 +227,11 @@ impl Router<'_> {
         let segment = &layered.segments[index];
         let net = self.net(channel, (segment.above, segment.above_dx), by_port);
         let first = layered.vertices[segment.above].item.is_some();
-        let label = segment.edges.first().filter(|_| first).map_or_else(String::new, |edge| self.label(*edge));
+        let label = segment
+            .edges
+            .first()
+            .filter(|_| first)
+            .map_or_else(String::new, |edge| self.label(*edge));
         let slack = match layered.vertices[segment.below].item {
             Some(item) if self.level.items[item].arrow && self.level.items[item].h > 0 => {
                 (self.level.items[item].w / 2 - 3).max(0)
@@ -209,7 +239,12 @@ impl Router<'_> {
             _ => 0,
         };
         let x = self.x[segment.below] + segment.below_dx;
-        self.nets[channel][net].bottoms.push(Bottom { x, label, slack, edges: segment.edges.clone() });
+        self.nets[channel][net].bottoms.push(Bottom {
+            x,
+            label,
+            slack,
+            edges: segment.edges.clone(),
+        });
         self.segment_end[index] = (net, self.nets[channel][net].bottoms.len() - 1);
     }
 
@@ -221,7 +256,9 @@ impl Router<'_> {
                 let arrives = |vertex: &usize| {
                     let layered = self.layered;
                     let back = || self.gutters.iter().any(|gutter| gutter.to == *vertex);
-                    layered.vertices[*vertex].item.is_some_and(|item| self.level.items[item].arrow)
+                    layered.vertices[*vertex]
+                        .item
+                        .is_some_and(|item| self.level.items[item].arrow)
                         && (!layered.up[*vertex].is_empty() || back())
                 };
                 let arrow = self.layered.order[channel].iter().any(arrives);
@@ -234,7 +271,9 @@ impl Router<'_> {
             y += rows;
             if channel < self.ranks.count {
                 self.rank_y.push(y);
-                let items = self.layered.order[channel].iter().filter_map(|vertex| self.layered.vertices[*vertex].item);
+                let items = self.layered.order[channel]
+                    .iter()
+                    .filter_map(|vertex| self.layered.vertices[*vertex].item);
                 y += items.map(|item| self.level.items[item].h).max().unwrap_or(0);
             }
         }
@@ -248,7 +287,10 @@ impl Router<'_> {
     /// Last points of a line that comes down at `x` to an item.
     fn arrive(&self, to: usize, x: i32) -> Point {
         let y = self.rank_y[self.ranks.of[to]];
-        Point { x, y: if self.level.items[to].arrow { y - 1 } else { y } }
+        Point {
+            x,
+            y: if self.level.items[to].arrow { y - 1 } else { y },
+        }
     }
 
     fn forward(&self, index: usize) -> Path {
@@ -271,7 +313,11 @@ impl Router<'_> {
             }
         }
         points.push(self.arrive(edge.to, x));
-        Path { points, edges: edge.edges.clone(), arrow: self.level.items[edge.to].arrow }
+        Path {
+            points,
+            edges: edge.edges.clone(),
+            arrow: self.level.items[edge.to].arrow,
+        }
     }
 
     fn backward(&self, index: usize, gutter: usize, leave: Leave) -> Path {
@@ -282,15 +328,28 @@ impl Router<'_> {
         let mut points = match (leave, item.side) {
             (Leave::Side, Some(side)) => {
                 let y = self.rank_y[rank] + side;
-                vec![Point { x: self.x[edge.from] + item.w - 1, y }, Point { x: column, y }]
+                vec![
+                    Point {
+                        x: self.x[edge.from] + item.w - 1,
+                        y,
+                    },
+                    Point { x: column, y },
+                ]
             }
             _ => {
                 let x = self.x[edge.from] + edge.from_dx;
-                let net = self.nets[rank + 1].iter().position(|net| {
-                    net.gutters.iter().any(|end| end.edges == [index]) && net.top == Some(x)
-                });
+                let net = self.nets[rank + 1]
+                    .iter()
+                    .position(|net| net.gutters.iter().any(|end| end.edges == [index]) && net.top == Some(x));
                 let y = self.row(rank + 1, net.unwrap_or(0));
-                vec![Point { x, y: self.rank_y[rank] + item.h - 1 }, Point { x, y }, Point { x: column, y }]
+                vec![
+                    Point {
+                        x,
+                        y: self.rank_y[rank] + item.h - 1,
+                    },
+                    Point { x, y },
+                    Point { x: column, y },
+                ]
             }
         };
         let channel = self.ranks.of[edge.to];
@@ -298,7 +357,11 @@ impl Router<'_> {
         let y = self.row(channel, net);
         let x = self.nets[channel][net].bottoms[0].x;
         points.extend([Point { x: column, y }, Point { x, y }, self.arrive(edge.to, x)]);
-        Path { points, edges: edge.edges.clone(), arrow: self.level.items[edge.to].arrow }
+        Path {
+            points,
+            edges: edge.edges.clone(),
+            arrow: self.level.items[edge.to].arrow,
+        }
     }
 
     fn finish(self, height: i32) -> Placed {
@@ -321,8 +384,15 @@ impl Router<'_> {
         }
         self.place_labels(&mut placed.labels);
         let boxes = (0..self.layered.vertices.len()).map(|v| self.x[v] + self.layered.vertices[v].right);
-        let lines = placed.paths.iter().flat_map(|path| &path.points).map(|point| point.x + 1);
-        let texts = placed.labels.iter().map(|label| label.at.x + label.text.chars().count() as i32);
+        let lines = placed
+            .paths
+            .iter()
+            .flat_map(|path| &path.points)
+            .map(|point| point.x + 1);
+        let texts = placed
+            .labels
+            .iter()
+            .map(|label| label.at.x + label.text.chars().count() as i32);
         placed.width = boxes.chain(lines).chain(texts).max().unwrap_or(0);
         placed
     }
@@ -343,7 +413,11 @@ impl Router<'_> {
                     x: self.x[edge.from] + self.level.items[edge.from].w + 1,
                     y: self.rank_y[self.ranks.of[edge.from]] + side,
                 };
-                labels.push(Label { at, text, edges: edge.edges.clone() });
+                labels.push(Label {
+                    at,
+                    text,
+                    edges: edge.edges.clone(),
+                });
             }
         }
     }
@@ -353,7 +427,10 @@ impl Router<'_> {
         let net = &nets[index];
         let top = self.channel_y[channel];
         let graph_edges = |end: &Bottom| -> Vec<usize> {
-            end.edges.iter().flat_map(|edge| self.level.edges[*edge].edges.iter().copied()).collect()
+            end.edges
+                .iter()
+                .flat_map(|edge| self.level.edges[*edge].edges.iter().copied())
+                .collect()
         };
         for end in net.bottoms.iter().filter(|end| !end.label.is_empty()) {
             let length = end.label.chars().count() as i32;
@@ -363,15 +440,38 @@ impl Router<'_> {
             });
             let sideways = joined.then(|| beside(net, end.x, length)).flatten();
             let at = sideways.map_or_else(
-                || Point { x: clear_of(nets, index, row, end.x, length), y: top + row },
+                || Point {
+                    x: clear_of(nets, index, row, end.x, length),
+                    y: top + row,
+                },
                 |x| Point { x, y: top + net.row },
             );
-            labels.push(Label { at, text: end.label.clone(), edges: graph_edges(end) });
+            labels.push(Label {
+                at,
+                text: end.label.clone(),
+                edges: graph_edges(end),
+            });
         }
-        for end in net.gutters.iter().filter(|end| !end.label.is_empty() && net.top.is_some()) {
-            let from = net.top.into_iter().chain(net.bottoms.iter().map(|b| b.x)).max().unwrap_or(0);
-            let at = Point { x: from + 2, y: top + net.row };
-            labels.push(Label { at, text: end.label.clone(), edges: graph_edges(end) });
+        for end in net
+            .gutters
+            .iter()
+            .filter(|end| !end.label.is_empty() && net.top.is_some())
+        {
+            let from = net
+                .top
+                .into_iter()
+                .chain(net.bottoms.iter().map(|b| b.x))
+                .max()
+                .unwrap_or(0);
+            let at = Point {
+                x: from + 2,
+                y: top + net.row,
+            };
+            labels.push(Label {
+                at,
+                text: end.label.clone(),
+                edges: graph_edges(end),
+            });
         }
     }
 }
@@ -399,7 +499,11 @@ fn clear_of(nets: &[Net], index: usize, row: i32, x: i32, length: i32) -> i32 {
             foreign.extend(net.bottoms.iter().map(|end| end.x));
         }
     }
-    let clear = |start: i32| foreign.iter().all(|column| *column < start - 1 || *column > start + length);
+    let clear = |start: i32| {
+        foreign
+            .iter()
+            .all(|column| *column < start - 1 || *column > start + length)
+    };
     let middle = x - length / 2;
     let nearby = (0..length).flat_map(|shift| [middle - shift, middle + shift]);
     let mut fitting = nearby.filter(|start| *start >= 0 && *start <= x && start + length > x);

@@ -16,7 +16,14 @@ fn picture(graph: &Graph, drawing: &Drawing, overlay: &Overlay) -> String {
     let area = Rect::new(0, 0, drawing.width as u16, drawing.height as u16);
     let mut buffer = Buffer::empty(area);
     let theme = Theme::plain();
-    let scene = Scene { graph, drawing, overlay, origin: Point::default(), selected: None, theme: &theme };
+    let scene = Scene {
+        graph,
+        drawing,
+        overlay,
+        origin: Point::default(),
+        selected: None,
+        theme: &theme,
+    };
     paint(&scene, area, &mut buffer);
     let mut out = String::new();
     for y in 0..area.height {
@@ -34,12 +41,24 @@ fn show() {
         for density in Density::ALL {
             let drawing = super::lay_out(&graph, density, &BTreeSet::new());
             let mut overlay = Overlay::idle(&graph);
-            for (from, to) in [("inspect", "classify"), ("classify", "fix"), ("fix", "test"), ("test", "judge"), ("judge", "inspect")] {
+            for (from, to) in [
+                ("inspect", "classify"),
+                ("classify", "fix"),
+                ("fix", "test"),
+                ("test", "judge"),
+                ("judge", "inspect"),
+            ] {
                 if let (Some(a), Some(b)) = (graph.node(from), graph.node(to)) {
                     overlay.taken[graph.edge(a, b).unwrap()] = 1;
                 }
             }
-            println!("{} {}x{}\n{}", density.name(), drawing.width, drawing.height, picture(&graph, &drawing, &overlay));
+            println!(
+                "{} {}x{}\n{}",
+                density.name(),
+                drawing.width,
+                drawing.height,
+                picture(&graph, &drawing, &overlay)
+            );
         }
     }
 }

@@ -31,7 +31,10 @@ pub struct Net {
 
 impl Net {
     fn columns(&self) -> impl Iterator<Item = i32> + '_ {
-        self.top.into_iter().chain(self.bottoms.iter().map(|end| end.x)).chain(self.gutters.iter().map(|end| end.x))
+        self.top
+            .into_iter()
+            .chain(self.bottoms.iter().map(|end| end.x))
+            .chain(self.gutters.iter().map(|end| end.x))
     }
 
     /// Leftmost and rightmost column of the horizontal line.
@@ -54,10 +57,13 @@ impl Net {
     /// Columns that its rows cover, labels included.
     fn span(&self) -> (i32, i32) {
         let (low, high) = self.extent();
-        self.bottoms.iter().filter(|end| !end.label.is_empty()).fold((low, high), |(low, high), end| {
-            let half = end.label.chars().count() as i32 / 2 + 1;
-            (low.min(end.x - half), high.max(end.x + half))
-        })
+        self.bottoms
+            .iter()
+            .filter(|end| !end.label.is_empty())
+            .fold((low, high), |(low, high), end| {
+                let half = end.label.chars().count() as i32 / 2 + 1;
+                (low.min(end.x - half), high.max(end.x + half))
+            })
     }
 
     /// Row of the branch names.
@@ -145,8 +151,14 @@ fn topological(nets: &[Net], preferred: &[usize]) -> Result<Vec<usize>, (Vec<usi
         .iter()
         .enumerate()
         .map(|(index, net)| {
-            let tops = net.bottoms.iter().filter_map(|end| by_top.get(&end.x)).flatten().copied();
-            tops.filter(|other| *other != index && must_precede(&nets[*other], net)).collect()
+            let tops = net
+                .bottoms
+                .iter()
+                .filter_map(|end| by_top.get(&end.x))
+                .flatten()
+                .copied();
+            tops.filter(|other| *other != index && must_precede(&nets[*other], net))
+                .collect()
         })
         .collect();
     let mut order = Vec::with_capacity(nets.len());
@@ -155,7 +167,9 @@ fn topological(nets: &[Net], preferred: &[usize]) -> Result<Vec<usize>, (Vec<usi
     while order.len() < nets.len() {
         let open = || preferred.iter().copied().filter(|net| !done[*net]);
         let ready = open().find(|net| before[*net].iter().all(|other| done[*other]));
-        let Some(next) = ready.or_else(|| open().next()) else { break };
+        let Some(next) = ready.or_else(|| open().next()) else {
+            break;
+        };
         if ready.is_none() && stuck.is_none() {
             stuck = Some(next);
         }
@@ -170,8 +184,12 @@ fn topological(nets: &[Net], preferred: &[usize]) -> Result<Vec<usize>, (Vec<usi
 
 /// Moves an end of `net` away from the start of another net.
 fn move_end(nets: &mut [Net], net: usize) -> bool {
-    let tops: Vec<i32> =
-        nets.iter().enumerate().filter(|(index, _)| *index != net).filter_map(|(_, other)| other.top).collect();
+    let tops: Vec<i32> = nets
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != net)
+        .filter_map(|(_, other)| other.top)
+        .collect();
     let used: Vec<i32> = nets.iter().flat_map(Net::columns).collect();
     for end in 0..nets[net].bottoms.len() {
         let Bottom { x, slack, .. } = nets[net].bottoms[end];
@@ -202,7 +220,8 @@ fn fill(nets: &mut [Net], order: &[usize]) -> i32 {
             .unwrap_or(0);
         let free = |row: i32| {
             (row..row + height).all(|row| {
-                rows.get(row as usize).is_none_or(|taken| taken.iter().all(|(a, b)| high + 1 < *a || *b + 1 < low))
+                rows.get(row as usize)
+                    .is_none_or(|taken| taken.iter().all(|(a, b)| high + 1 < *a || *b + 1 < low))
             })
         };
         while !free(row) {

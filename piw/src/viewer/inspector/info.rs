@@ -14,7 +14,10 @@ use crate::viewer::theme::Mark;
 /// Adds everything known of the run.
 pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let Some(view) = rows.run.view.clone() else {
-        rows.push(vec![Span::styled("Nothing is known of this run yet.", rows.theme.muted())], None);
+        rows.push(
+            vec![Span::styled("Nothing is known of this run yet.", rows.theme.muted())],
+            None,
+        );
         return;
     };
     facts(rows, &view, now);
@@ -32,8 +35,11 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     }
     rows.heading("Input");
     rows.value(0, "input", "", &view.state.input);
-    let others: Vec<&StoredUpdate> =
-        view.updates.iter().filter(|update| update.update.update_type != "progress").collect();
+    let others: Vec<&StoredUpdate> = view
+        .updates
+        .iter()
+        .filter(|update| update.update.update_type != "progress")
+        .collect();
     if !others.is_empty() {
         rows.heading("Updates");
         for update in others {
@@ -48,12 +54,20 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
     let theme = rows.theme;
     let text = Style::new().fg(theme.palette.text);
     let mark = Mark::of(view.display.status);
-    rows.fact("status", &format!("{} {}", theme.glyph(mark), mark.word()), theme.status(mark));
+    rows.fact(
+        "status",
+        &format!("{} {}", theme.glyph(mark), mark.word()),
+        theme.status(mark),
+    );
     if let Some(reason) = &view.display.reason {
         rows.fact("reason", reason, theme.warning());
     }
     if view.possibly_interrupted {
-        rows.fact("note", "possibly interrupted: it counts as running, but nothing works on it", theme.warning());
+        rows.fact(
+            "note",
+            "possibly interrupted: it counts as running, but nothing works on it",
+            theme.warning(),
+        );
     }
     if let Some(title) = &view.state.run_title {
         rows.fact("title", title, text);
@@ -64,7 +78,11 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
         let carried = view.state.carried_step_count.unwrap_or(0);
         rows.fact("continues", &format!("{parent} ({carried} steps)"), text);
     }
-    rows.fact("started", &format!("{} UTC", clock::date_time(&view.state.started_at)), text);
+    rows.fact(
+        "started",
+        &format!("{} UTC", clock::date_time(&view.state.started_at)),
+        text,
+    );
     if let Some(finished) = &view.state.finished_at {
         rows.fact("finished", &format!("{} UTC", clock::date_time(finished)), text);
     }
@@ -74,7 +92,11 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
     let nodes = rows.run.graph.as_ref().map_or(0, |graph| graph.nodes.len());
     rows.fact("steps", &format!("{} · {nodes} nodes", view.step_total), text);
     rows.fact("mode", &view.queue.execution_mode, theme.subtext());
-    rows.fact("revision", &format!("{} · view {}", view.run_revision, view.revision), theme.subtext());
+    rows.fact(
+        "revision",
+        &format!("{} · view {}", view.run_revision, view.revision),
+        theme.subtext(),
+    );
 }
 
 /// Time from start to end, or to now.
@@ -86,7 +108,10 @@ pub fn elapsed(view: &RunView, now: clock::Millis) -> Option<clock::Millis> {
 }
 
 fn progress(rows: &mut Rows<'_>, updates: &[StoredUpdate], now: clock::Millis) {
-    let tracks: Vec<&StoredUpdate> = updates.iter().filter(|update| update.update.update_type == "progress").collect();
+    let tracks: Vec<&StoredUpdate> = updates
+        .iter()
+        .filter(|update| update.update.update_type == "progress")
+        .collect();
     if tracks.is_empty() {
         return;
     }
@@ -113,7 +138,10 @@ fn progress(rows: &mut Rows<'_>, updates: &[StoredUpdate], now: clock::Millis) {
 #[must_use]
 pub fn bar(rows: &Rows<'_>, data: &Value) -> Option<Vec<Span<'static>>> {
     let completed = data.get("completed").and_then(Value::as_f64)?;
-    let unit = data.get("unit").and_then(Value::as_str).map_or_else(String::new, |unit| format!(" {}", clean(unit)));
+    let unit = data
+        .get("unit")
+        .and_then(Value::as_str)
+        .map_or_else(String::new, |unit| format!(" {}", clean(unit)));
     let theme = rows.theme;
     let Some(total) = data.get("total").and_then(Value::as_f64).filter(|total| *total > 0.0) else {
         return Some(vec![Span::styled(format!("  {completed}{unit}"), theme.subtext())]);
@@ -124,7 +152,10 @@ pub fn bar(rows: &Rows<'_>, data: &Value) -> Option<Vec<Span<'static>>> {
     Some(vec![
         Span::styled(full.repeat(done), theme.path()),
         Span::styled(empty.repeat(columns - done), theme.faint()),
-        Span::styled(format!(" {:.0} % · {completed}/{total}{unit}", completed / total * 100.0), theme.subtext()),
+        Span::styled(
+            format!(" {:.0} % · {completed}/{total}{unit}", completed / total * 100.0),
+            theme.subtext(),
+        ),
     ])
 }
 
@@ -133,14 +164,25 @@ pub fn bar(rows: &Rows<'_>, data: &Value) -> Option<Vec<Span<'static>>> {
 pub fn describe(estimate: &ProgressEstimate, now: clock::Millis) -> String {
     match estimate {
         ProgressEstimate::Unavailable { reason } => format!("ETA unavailable: {reason}"),
-        ProgressEstimate::Available { finish_at, earliest_at, latest_at, confidence, intervals, .. } => {
+        ProgressEstimate::Available {
+            finish_at,
+            earliest_at,
+            latest_at,
+            confidence,
+            intervals,
+            ..
+        } => {
             let left = |text: &str| clock::parse(text).map_or_else(|| "?".into(), |at| clock::duration(at - now));
             let range = match (earliest_at, latest_at) {
                 (Some(first), Some(last)) => format!(" ({} – {})", left(first), left(last)),
                 _ => String::new(),
             };
             let confidence = format!("{confidence:?}").to_lowercase();
-            let source = if *intervals == 0 { "reported".into() } else { format!("{intervals} intervals") };
+            let source = if *intervals == 0 {
+                "reported".into()
+            } else {
+                format!("{intervals} intervals")
+            };
             format!("ends in {}{range} · {confidence} confidence, {source}", left(finish_at))
         }
     }

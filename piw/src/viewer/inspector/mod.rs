@@ -69,7 +69,13 @@ pub struct Inspector {
 
 impl Default for Inspector {
     fn default() -> Self {
-        Self { tab: Tab::Steps, selected: [0; 4], top: [0; 4], at_end: true, toggled: HashSet::new() }
+        Self {
+            tab: Tab::Steps,
+            selected: [0; 4],
+            top: [0; 4],
+            at_end: true,
+            toggled: HashSet::new(),
+        }
     }
 }
 
@@ -77,7 +83,10 @@ impl Inspector {
     /// The same tab for another run.
     #[must_use]
     pub fn for_new_run(&self) -> Self {
-        Self { tab: self.tab, ..Self::default() }
+        Self {
+            tab: self.tab,
+            ..Self::default()
+        }
     }
 
     /// All rows of the shown tab.
@@ -119,7 +128,9 @@ impl Inspector {
         let most = rows.saturating_sub(height);
         self.top[slot] = self.top[slot].saturating_add_signed(by).min(most);
         let (top, bottom) = (self.top[slot], (self.top[slot] + height).saturating_sub(1));
-        self.selected[slot] = self.selected[slot].clamp(top, bottom.max(top)).min(rows.saturating_sub(1));
+        self.selected[slot] = self.selected[slot]
+            .clamp(top, bottom.max(top))
+            .min(rows.saturating_sub(1));
         self.at_end = self.tab == Tab::Steps && self.selected[slot] + 1 >= rows;
     }
 

@@ -61,12 +61,24 @@ impl<'a> Rows<'a> {
     /// None yet.
     #[must_use]
     pub const fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, columns: usize) -> Self {
-        Self { rows: Vec::new(), theme, run, toggled, columns, step: None }
+        Self {
+            rows: Vec::new(),
+            theme,
+            run,
+            toggled,
+            columns,
+            step: None,
+        }
     }
 
     /// Adds a row.
     pub fn push(&mut self, spans: Vec<Span<'static>>, action: Option<Action>) {
-        self.rows.push(Row { line: Line::from(spans), action, copy: None, step: self.step });
+        self.rows.push(Row {
+            line: Line::from(spans),
+            action,
+            copy: None,
+            step: self.step,
+        });
     }
 
     /// Adds an empty row.
@@ -88,8 +100,15 @@ impl<'a> Rows<'a> {
         let value = clean(value);
         let room = self.columns.saturating_sub(NAME + 2).max(8);
         for (index, piece) in wrap(&value, room).into_iter().enumerate() {
-            let name = if index == 0 { format!("{name:<NAME$} ") } else { " ".repeat(NAME + 1) };
-            self.push(vec![Span::styled(name, self.theme.label()), Span::styled(piece, style)], None);
+            let name = if index == 0 {
+                format!("{name:<NAME$} ")
+            } else {
+                " ".repeat(NAME + 1)
+            };
+            self.push(
+                vec![Span::styled(name, self.theme.label()), Span::styled(piece, style)],
+                None,
+            );
         }
         if let Some(row) = self.rows.last_mut() {
             row.copy = Some(value.into_owned());
@@ -112,7 +131,13 @@ impl<'a> Rows<'a> {
             }
         }
         if more {
-            self.push(vec![Span::raw(" ".repeat(indent)), Span::styled(format!("… only the first {SHOWN} lines"), self.theme.muted())], None);
+            self.push(
+                vec![
+                    Span::raw(" ".repeat(indent)),
+                    Span::styled(format!("… only the first {SHOWN} lines"), self.theme.muted()),
+                ],
+                None,
+            );
         }
     }
 
@@ -135,17 +160,26 @@ impl<'a> Rows<'a> {
         };
         let size = bytes(reference.bytes);
         match self.run.contents.get(&reference.sha256) {
-            None => self.push(head(format!("{size}: Enter loads it"), theme.muted()), Some(Action::Fetch(reference.clone()))),
+            None => self.push(
+                head(format!("{size}: Enter loads it"), theme.muted()),
+                Some(Action::Fetch(reference.clone())),
+            ),
             Some(Loaded::Loading(got, all)) => {
                 let percent = if *all == 0 { 0 } else { got * 100 / all };
                 self.push(head(format!("loading {percent} % of {size}"), theme.warning()), None);
             }
             Some(Loaded::Failed(error)) => {
-                self.push(head(clean(error).into_owned(), theme.error()), Some(Action::Fetch(reference.clone())));
+                self.push(
+                    head(clean(error).into_owned(), theme.error()),
+                    Some(Action::Fetch(reference.clone())),
+                );
             }
             Some(Loaded::Ready(content)) => {
                 let mark = if theme.ascii { "verified" } else { "✓ verified" };
-                self.push(head(format!("{size} {mark}"), theme.status(crate::viewer::theme::Mark::Ok)), None);
+                self.push(
+                    head(format!("{size} {mark}"), theme.status(crate::viewer::theme::Mark::Ok)),
+                    None,
+                );
                 match content {
                     Content::Json(value) => self.json(indent + 2, key, "", value, 0),
                     Content::Text(text) => self.text(indent + 2, text, theme.subtext()),
@@ -158,7 +192,11 @@ impl<'a> Rows<'a> {
     pub fn json(&mut self, indent: usize, key: &str, name: &str, value: &Value, depth: usize) {
         let theme = self.theme;
         let mut head = vec![Span::raw(" ".repeat(indent))];
-        let label = if name.is_empty() { String::new() } else { format!("{} ", fit(&clean(name), 40)) };
+        let label = if name.is_empty() {
+            String::new()
+        } else {
+            format!("{} ", fit(&clean(name), 40))
+        };
         let (count, open_mark, close_mark) = match value {
             Value::Object(map) => (map.len(), "{", "}"),
             Value::Array(list) => (list.len(), "[", "]"),
@@ -177,13 +215,20 @@ impl<'a> Rows<'a> {
             (_, true, true) => "- ",
             (_, false, true) => "+ ",
         };
-        head.extend([Span::styled(arrow, theme.muted()), Span::styled(label.clone(), theme.label())]);
+        head.extend([
+            Span::styled(arrow, theme.muted()),
+            Span::styled(label.clone(), theme.label()),
+        ]);
         if count == 0 {
             head.push(Span::styled(format!("{open_mark}{close_mark}"), theme.muted()));
             return self.push(head, None);
         }
         let room = self.columns.saturating_sub(indent + width(&label) + 4);
-        let summary = if open { format!("{open_mark}{count}{close_mark}") } else { preview(value, room) };
+        let summary = if open {
+            format!("{open_mark}{count}{close_mark}")
+        } else {
+            preview(value, room)
+        };
         head.push(Span::styled(summary, theme.muted()));
         self.push(head, Some(Action::Toggle(key.to_owned())));
         if let Some(row) = self.rows.last_mut() {
@@ -200,7 +245,13 @@ impl<'a> Rows<'a> {
             }
             Value::Array(list) => {
                 for (index, value) in list.iter().take(SHOWN).enumerate() {
-                    self.json(indent + 2, &format!("{key}/{index}"), &index.to_string(), value, depth + 1);
+                    self.json(
+                        indent + 2,
+                        &format!("{key}/{index}"),
+                        &index.to_string(),
+                        value,
+                        depth + 1,
+                    );
                 }
             }
             _ => {}

@@ -24,7 +24,10 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let (start, steps) = run.steps();
     if start > 0 {
         let text = format!("  {start} earlier steps; [ or < goes back to them");
-        rows.push(vec![Span::styled(text, rows.theme.muted())], Some(Action::Seek(start - 1)));
+        rows.push(
+            vec![Span::styled(text, rows.theme.muted())],
+            Some(Action::Seek(start - 1)),
+        );
     }
     for (index, step) in (start..).zip(steps) {
         rows.step = Some(index);
@@ -48,13 +51,24 @@ fn current(rows: &mut Rows<'_>, total: u64, now: clock::Millis) {
     let Some(view) = &rows.run.view else { return };
     let state = &view.state;
     let Some(node) = &state.current_node else { return };
-    let mark = rows.run.graph.as_ref().and_then(|graph| graph.node(node)).and_then(|node| {
-        rows.run.overlay.nodes.get(node).map(|state| state.mark)
-    });
+    let mark = rows
+        .run
+        .graph
+        .as_ref()
+        .and_then(|graph| graph.node(node))
+        .and_then(|node| rows.run.overlay.nodes.get(node).map(|state| state.mark));
     let mark = mark.unwrap_or(Mark::Running);
     let since = state.current_node_started_at.as_deref().and_then(clock::parse);
     let time = since.map_or_else(String::new, |since| clock::duration(now - since));
-    row(rows, total, mark, node, &time, state.status_detail.as_deref().unwrap_or(mark.word()), None);
+    row(
+        rows,
+        total,
+        mark,
+        node,
+        &time,
+        state.status_detail.as_deref().unwrap_or(mark.word()),
+        None,
+    );
 }
 
 fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, detail: &str, action: Option<Action>) {
@@ -69,7 +83,11 @@ fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, deta
     };
     let here = rows.run.cursor == Some(index);
     let name_room = (rows.columns / 2).clamp(12, 36);
-    let name = Style::new().fg(theme.palette.text).add_modifier(if here { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD });
+    let name = Style::new().fg(theme.palette.text).add_modifier(if here {
+        Modifier::BOLD | Modifier::UNDERLINED
+    } else {
+        Modifier::BOLD
+    });
     let room = rows.columns.saturating_sub(17 + name_room + 2);
     let spans = vec![
         Span::styled(format!("{arrow}{:>4} ", index + 1), theme.muted()),
@@ -90,7 +108,15 @@ fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {
         (None, Some(detail)) => detail,
         (None, None) => "",
     };
-    row(rows, index, outcome_mark(step.outcome), &step.node_id, &time, detail, Some(Action::Toggle(key.clone())));
+    row(
+        rows,
+        index,
+        outcome_mark(step.outcome),
+        &step.node_id,
+        &time,
+        detail,
+        Some(Action::Toggle(key.clone())),
+    );
     if rows.is_open(&key, false) {
         details(rows, &key, view);
     }
@@ -102,13 +128,25 @@ fn details(rows: &mut Rows<'_>, key: &str, view: &StepView) {
     let theme = rows.theme;
     let from = clock::time_of_day(&step.started_at).to_owned();
     let to = clock::time_of_day(&step.finished_at).to_owned();
-    let kind = rows.run.graph.as_ref().and_then(|graph| graph.node(&step.node_id).map(|node| graph.nodes[node].kind));
+    let kind = rows
+        .run
+        .graph
+        .as_ref()
+        .and_then(|graph| graph.node(&step.node_id).map(|node| graph.nodes[node].kind));
     let kind = kind.unwrap_or_else(|| Kind::of(step.node_type, None)).word();
     let visit = step.visit.map_or_else(String::new, |visit| format!(" · visit {visit}"));
-    let head = format!("{}{kind}{visit} · {} – {} UTC", " ".repeat(INDENT + 2), clean(&from), clean(&to));
+    let head = format!(
+        "{}{kind}{visit} · {} – {} UTC",
+        " ".repeat(INDENT + 2),
+        clean(&from),
+        clean(&to)
+    );
     rows.push(vec![Span::styled(head, theme.muted())], None);
     if let Some(error) = &step.error {
-        let code = error.code.as_deref().map_or_else(String::new, |code| format!("{}: ", clean(code)));
+        let code = error
+            .code
+            .as_deref()
+            .map_or_else(String::new, |code| format!("{}: ", clean(code)));
         rows.text(INDENT + 2, &format!("{code}{}", error.message), theme.error());
         if let Some(stack) = &error.stack {
             let key = format!("{key}/stack");
@@ -151,11 +189,20 @@ fn receipt(rows: &mut Rows<'_>, indent: usize, key: &str, action: &ActionReceipt
     if !facts.is_empty() {
         rows.text(indent + 2, &facts.join(" · "), theme.muted());
     }
-    for (name, text, cut) in
-        [("stdout", &action.stdout, action.stdout_truncated), ("stderr", &action.stderr, action.stderr_truncated)]
-    {
-        let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else { continue };
+    for (name, text, cut) in [
+        ("stdout", &action.stdout, action.stdout_truncated),
+        ("stderr", &action.stderr, action.stderr_truncated),
+    ] {
+        let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
+            continue;
+        };
         let name = if cut { format!("{name} (cut)") } else { name.to_owned() };
-        rows.json(indent, &format!("{key}/{name}"), &name, &serde_json::Value::String(text.to_owned()), 1);
+        rows.json(
+            indent,
+            &format!("{key}/{name}"),
+            &name,
+            &serde_json::Value::String(text.to_owned()),
+            1,
+        );
     }
 }

@@ -23,7 +23,10 @@ struct Bar {
 /// Adds the waterfall of the known attempts and the nodes that took longest.
 pub fn build(rows: &mut Rows<'_>, now: Millis) {
     let bars = bars(rows, now);
-    let (Some(first), Some(last)) = (bars.iter().map(|bar| bar.from).min(), bars.iter().map(|bar| bar.to).max()) else {
+    let (Some(first), Some(last)) = (
+        bars.iter().map(|bar| bar.from).min(),
+        bars.iter().map(|bar| bar.to).max(),
+    ) else {
         rows.push(vec![Span::styled("No step has started yet.", rows.theme.muted())], None);
         return;
     };
@@ -71,8 +74,16 @@ fn bars(rows: &Rows<'_>, now: Millis) -> Vec<Bar> {
         && let Some(from) = view.state.current_node_started_at.as_deref().and_then(clock::parse)
     {
         let node_mark = rows.run.graph.as_ref().and_then(|graph| graph.node(node));
-        let mark = node_mark.and_then(|node| rows.run.overlay.nodes.get(node)).map_or(Mark::Running, |node| node.mark);
-        bars.push(Bar { index: None, node: clean(node).into_owned(), mark, from, to: now.max(from) });
+        let mark = node_mark
+            .and_then(|node| rows.run.overlay.nodes.get(node))
+            .map_or(Mark::Running, |node| node.mark);
+        bars.push(Bar {
+            index: None,
+            node: clean(node).into_owned(),
+            mark,
+            from,
+            to: now.max(from),
+        });
     }
     bars
 }
@@ -85,7 +96,12 @@ fn totals(rows: &mut Rows<'_>, bars: &[Bar], now: Millis) {
         entry.1 += 1;
     }
     let working: Millis = by_node.values().map(|(time, _)| time).sum();
-    let all = rows.run.view.as_ref().and_then(|view| elapsed(view, now)).unwrap_or(working);
+    let all = rows
+        .run
+        .view
+        .as_ref()
+        .and_then(|view| elapsed(view, now))
+        .unwrap_or(working);
     rows.heading("Where the time went");
     let mut sorted: Vec<_> = by_node.into_iter().collect();
     sorted.sort_by_key(|(_, (time, _))| -time);
@@ -99,7 +115,11 @@ fn totals(rows: &mut Rows<'_>, bars: &[Bar], now: Millis) {
         ]
     };
     for (node, (time, count)) in sorted.into_iter().take(12) {
-        let note = if count > 1 { format!("{count} attempts") } else { String::new() };
+        let note = if count > 1 {
+            format!("{count} attempts")
+        } else {
+            String::new()
+        };
         let spans = line(node, time, note);
         rows.push(spans, None);
     }

@@ -28,7 +28,10 @@ pub fn build(rows: &mut Rows<'_>) {
             (false, true) => "+",
         };
         let kind = format!("{}", clean(&event.event_type));
-        let node = event.node_id.as_deref().map_or_else(String::new, |node| clean(node).into_owned());
+        let node = event
+            .node_id
+            .as_deref()
+            .map_or_else(String::new, |node| clean(node).into_owned());
         let color = match event.scope.as_str() {
             "run" => theme.palette.mauve,
             "node" => theme.palette.blue,
@@ -39,7 +42,10 @@ pub fn build(rows: &mut Rows<'_>) {
         let room = rows.columns.saturating_sub(8 + 14 + 24);
         let spans = vec![
             Span::styled(format!("{arrow}{:>6} ", event.seq), theme.muted()),
-            Span::styled(format!("{} ", fit(&clean(clock::time_of_day(&event.at)), 12)), theme.subtext()),
+            Span::styled(
+                format!("{} ", fit(&clean(clock::time_of_day(&event.at)), 12)),
+                theme.subtext(),
+            ),
             Span::styled(pad(&kind, 24), Style::new().fg(color)),
             Span::styled(fit(&node, room).into_owned(), Style::new().fg(theme.palette.text)),
         ];

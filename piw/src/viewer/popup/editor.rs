@@ -25,7 +25,10 @@ impl Editor {
     /// Starts with a text, the cursor at its end.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), cursor: text.len() }
+        Self {
+            text: text.to_owned(),
+            cursor: text.len(),
+        }
     }
 
     /// The text as JSON, or what is wrong with it.
@@ -50,11 +53,17 @@ impl Editor {
     }
 
     fn before(&self) -> usize {
-        self.text[..self.cursor].grapheme_indices(true).next_back().map_or(0, |(at, _)| at)
+        self.text[..self.cursor]
+            .grapheme_indices(true)
+            .next_back()
+            .map_or(0, |(at, _)| at)
     }
 
     fn after(&self) -> usize {
-        self.text[self.cursor..].graphemes(true).next().map_or(self.cursor, |grapheme| self.cursor + grapheme.len())
+        self.text[self.cursor..]
+            .graphemes(true)
+            .next()
+            .map_or(self.cursor, |grapheme| self.cursor + grapheme.len())
     }
 
     /// Start of the cursor's line and the cursor's column in bytes.
@@ -88,7 +97,11 @@ impl Editor {
             KeyCode::Left => self.cursor = self.before(),
             KeyCode::Right => self.cursor = self.after(),
             KeyCode::Home => self.cursor = self.line().0,
-            KeyCode::End => self.cursor += self.text[self.cursor..].find('\n').unwrap_or(self.text.len() - self.cursor),
+            KeyCode::End => {
+                self.cursor += self.text[self.cursor..]
+                    .find('\n')
+                    .unwrap_or(self.text.len() - self.cursor)
+            }
             KeyCode::Up => {
                 let (start, column) = self.line();
                 if start > 0 {
@@ -132,7 +145,8 @@ impl Editor {
         }
         let x = area.x + (before - left.min(before)) as u16;
         let y = area.y + (row - top) as u16;
-        if x < area.right() && y < area.bottom()
+        if x < area.right()
+            && y < area.bottom()
             && let Some(cell) = buffer.cell_mut((x, y))
         {
             cell.set_style(Style::new().add_modifier(Modifier::REVERSED));

@@ -94,7 +94,14 @@ impl Popup {
     #[must_use]
     pub fn matches(text: &str) -> Vec<&'static Entry> {
         let wanted = text.to_lowercase();
-        ENTRIES.iter().filter(|entry| wanted.split_whitespace().all(|word| entry.text.to_lowercase().contains(word))).collect()
+        ENTRIES
+            .iter()
+            .filter(|entry| {
+                wanted
+                    .split_whitespace()
+                    .all(|word| entry.text.to_lowercase().contains(word))
+            })
+            .collect()
     }
 
     /// Takes a key.
@@ -118,23 +125,37 @@ impl Popup {
                 _ => Reply::Close,
             },
             Self::Palette { text, selected } => palette_key(text, selected, key),
-            Self::Confirm { run_id, revision, command, .. } => match key.code {
-                KeyCode::Enter | KeyCode::Char('y' | 'Y') => {
-                    Reply::Send { run_id: run_id.clone(), revision: *revision, command: command.clone() }
-                }
+            Self::Confirm {
+                run_id,
+                revision,
+                command,
+                ..
+            } => match key.code {
+                KeyCode::Enter | KeyCode::Char('y' | 'Y') => Reply::Send {
+                    run_id: run_id.clone(),
+                    revision: *revision,
+                    command: command.clone(),
+                },
                 KeyCode::Esc | KeyCode::Char('n' | 'N' | 'q') => Reply::Close,
                 _ => Reply::Stay,
             },
-            Self::Answer { run_id, revision, editor, .. } => match key.code {
+            Self::Answer {
+                run_id,
+                revision,
+                editor,
+                ..
+            } => match key.code {
                 KeyCode::Esc => Reply::Close,
-                KeyCode::Enter if !key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT) => match editor.json() {
-                    Ok(value) => Reply::Send {
-                        run_id: run_id.clone(),
-                        revision: *revision,
-                        command: Command::Answer(value),
-                    },
-                    Err(_) => Reply::Stay,
-                },
+                KeyCode::Enter if !key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT) => {
+                    match editor.json() {
+                        Ok(value) => Reply::Send {
+                            run_id: run_id.clone(),
+                            revision: *revision,
+                            command: Command::Answer(value),
+                        },
+                        Err(_) => Reply::Stay,
+                    }
+                }
                 _ => {
                     editor.key(key);
                     Reply::Stay
@@ -170,8 +191,14 @@ impl Popup {
             Self::Help { .. } => (64, screen.height.saturating_sub(2).min(ENTRIES.len() as u16 + 2)),
             Self::Palette { .. } => (64, 18),
             Self::Confirm { .. } => (56, 8),
-            Self::Answer { .. } => (screen.width.saturating_sub(8).min(90), screen.height.saturating_sub(4).min(20)),
-            Self::Themes { .. } => (36, (Theme::names().count() as u16 + 2).min(screen.height.saturating_sub(2))),
+            Self::Answer { .. } => (
+                screen.width.saturating_sub(8).min(90),
+                screen.height.saturating_sub(4).min(20),
+            ),
+            Self::Themes { .. } => (
+                36,
+                (Theme::names().count() as u16 + 2).min(screen.height.saturating_sub(2)),
+            ),
         };
         widgets::centered(width, height, screen)
     }
@@ -191,7 +218,11 @@ impl Popup {
             }
             Self::Palette { text, selected } => {
                 let inner = widgets::popup("Commands", theme, area, buffer);
-                let line = Line::from(vec![Span::styled(" : ", theme.key()), Span::raw(clean(text).into_owned()), Span::styled("▏", theme.accent())]);
+                let line = Line::from(vec![
+                    Span::styled(" : ", theme.key()),
+                    Span::raw(clean(text).into_owned()),
+                    Span::styled("▏", theme.accent()),
+                ]);
                 buffer.set_line(inner.x, inner.y, &line, inner.width);
                 let matches = Self::matches(text);
                 let height = usize::from(inner.height.saturating_sub(2));
@@ -220,10 +251,18 @@ impl Popup {
                     buffer.set_stringn(inner.x + 1, y, line, room, theme.subtext());
                 }
                 let top = inner.y + shown as u16 + 1;
-                let field = Rect::new(inner.x + 1, top, inner.width.saturating_sub(2), inner.bottom().saturating_sub(top + 2));
+                let field = Rect::new(
+                    inner.x + 1,
+                    top,
+                    inner.width.saturating_sub(2),
+                    inner.bottom().saturating_sub(top + 2),
+                );
                 editor.draw(theme, field, buffer);
                 let (state, style) = match editor.json() {
-                    Ok(_) => ("valid JSON · Enter sends · Alt-Enter new line · Esc closes".to_owned(), theme.status(super::theme::Mark::Ok)),
+                    Ok(_) => (
+                        "valid JSON · Enter sends · Alt-Enter new line · Esc closes".to_owned(),
+                        theme.status(super::theme::Mark::Ok),
+                    ),
                     Err(error) => (format!("not JSON yet: {error}"), theme.error()),
                 };
                 let state = fit(&state, room).into_owned();
@@ -234,7 +273,11 @@ impl Popup {
                 let height = usize::from(inner.height);
                 let top = (selected + 1).saturating_sub(height);
                 for (y, (index, name)) in (inner.y..inner.bottom()).zip(Theme::names().enumerate().skip(top)) {
-                    let style = if index == *selected { theme.accent() } else { Style::new().fg(theme.palette.text) };
+                    let style = if index == *selected {
+                        theme.accent()
+                    } else {
+                        Style::new().fg(theme.palette.text)
+                    };
                     buffer.set_stringn(inner.x + 1, y, name, usize::from(inner.width), style);
                     if index == *selected {
                         buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.selected(true));
@@ -259,7 +302,11 @@ fn palette_key(text: &mut String, selected: &mut usize, key: &KeyEvent) -> Reply
     let matches = Popup::matches(text);
     match key.code {
         KeyCode::Esc => return Reply::Close,
-        KeyCode::Enter => return matches.get(*selected).map_or(Reply::Close, |entry| Reply::Act(entry.action)),
+        KeyCode::Enter => {
+            return matches
+                .get(*selected)
+                .map_or(Reply::Close, |entry| Reply::Act(entry.action));
+        }
         KeyCode::Down | KeyCode::Tab => *selected = (*selected + 1).min(matches.len().saturating_sub(1)),
         KeyCode::Up | KeyCode::BackTab => *selected = selected.saturating_sub(1),
         KeyCode::Backspace => {
@@ -289,13 +336,25 @@ fn help_lines(part: Part, theme: &Theme) -> Vec<Line<'static>> {
         Part::Inspector => "Inspector",
     };
     let mut lines = vec![Line::styled(format!(" {name}"), theme.accent())];
-    lines.extend(ENTRIES.iter().filter(|entry| entry.part == Some(part)).map(|entry| entry_line(entry, theme)));
+    lines.extend(
+        ENTRIES
+            .iter()
+            .filter(|entry| entry.part == Some(part))
+            .map(|entry| entry_line(entry, theme)),
+    );
     lines.push(Line::raw(""));
     lines.push(Line::styled(" Everywhere", theme.accent()));
-    lines.extend(ENTRIES.iter().filter(|entry| entry.part.is_none()).map(|entry| entry_line(entry, theme)));
+    lines.extend(
+        ENTRIES
+            .iter()
+            .filter(|entry| entry.part.is_none())
+            .map(|entry| entry_line(entry, theme)),
+    );
     lines.push(Line::raw(""));
     lines.push(Line::styled(" Other parts", theme.accent()));
-    let others = ENTRIES.iter().filter(|entry| entry.part.is_some_and(|other| other != part));
+    let others = ENTRIES
+        .iter()
+        .filter(|entry| entry.part.is_some_and(|other| other != part));
     lines.extend(others.map(|entry| entry_line(entry, theme)));
     lines
 }

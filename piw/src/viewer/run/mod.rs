@@ -135,7 +135,11 @@ impl Run {
         }
         match result {
             Ok(definition) => {
-                let digest = if self.digest.is_empty() { sha256.to_owned() } else { self.digest.clone() };
+                let digest = if self.digest.is_empty() {
+                    sha256.to_owned()
+                } else {
+                    self.digest.clone()
+                };
                 self.take_definition(&definition, digest);
                 self.refresh(now);
             }
@@ -157,10 +161,14 @@ impl Run {
 
     /// Recomputes what depends on the view, the cursor or the time.
     pub fn refresh(&mut self, now: Millis) {
-        let (Some(graph), Some(view)) = (&self.graph, &self.view) else { return };
+        let (Some(graph), Some(view)) = (&self.graph, &self.view) else {
+            return;
+        };
         self.overlay = match (self.cursor, &self.steps_page) {
             (None, _) => overlay::live(graph, view, now),
-            (Some(cursor), Some(page)) if page.holds(cursor) => overlay::at_step(graph, &page.page, &page.steps, cursor),
+            (Some(cursor), Some(page)) if page.holds(cursor) => {
+                overlay::at_step(graph, &page.page, &page.steps, cursor)
+            }
             // Until the page is there the last overlay stays.
             (Some(_), _) => return,
         };
@@ -174,7 +182,10 @@ impl Run {
             return None;
         }
         self.requested.push(key.clone());
-        Some(Effect::LayOut { key, graph: SharedGraph(graph) })
+        Some(Effect::LayOut {
+            key,
+            graph: SharedGraph(graph),
+        })
     }
 
     /// Keeps a finished drawing.
@@ -200,7 +211,11 @@ impl Run {
     }
 
     fn layout_key(&self, density: Density) -> LayoutKey {
-        LayoutKey { digest: self.digest.clone(), density, folded: self.folded.clone() }
+        LayoutKey {
+            digest: self.digest.clone(),
+            density,
+            folded: self.folded.clone(),
+        }
     }
 
     /// Steps in all.
@@ -223,7 +238,10 @@ impl Run {
     #[must_use]
     pub fn step(&self, index: u64) -> Option<&StepView> {
         let in_window = |start: u64, steps: &'_ [StepView]| {
-            index.checked_sub(start).and_then(|at| usize::try_from(at).ok()).filter(|at| *at < steps.len())
+            index
+                .checked_sub(start)
+                .and_then(|at| usize::try_from(at).ok())
+                .filter(|at| *at < steps.len())
         };
         if let Some(page) = &self.steps_page
             && let Some(at) = in_window(page.page.start, &page.steps)
@@ -243,7 +261,10 @@ impl Run {
         if self.steps_page.as_ref().is_some_and(|page| page.holds(cursor)) {
             return None;
         }
-        let request = PageRequest { kind: PageKind::Steps, cursor: json!(cursor.saturating_sub(PAGE_LEAD)) };
+        let request = PageRequest {
+            kind: PageKind::Steps,
+            cursor: json!(cursor.saturating_sub(PAGE_LEAD)),
+        };
         self.ask(request)
     }
 
@@ -254,7 +275,11 @@ impl Run {
             return None;
         }
         self.page_wanted = Some(request.clone());
-        Some(Effect::FetchPage { run_id: self.run_id.clone(), revision: view.revision, request })
+        Some(Effect::FetchPage {
+            run_id: self.run_id.clone(),
+            revision: view.revision,
+            request,
+        })
     }
 
     /// Keeps a page that was asked for. A page that lies before the cursor (a byte budget cut it) is followed by the next.
@@ -281,7 +306,10 @@ impl Run {
                     && cursor >= end
                     && !empty
                 {
-                    return Ok(self.ask(PageRequest { kind: PageKind::Steps, cursor: json!(end) }));
+                    return Ok(self.ask(PageRequest {
+                        kind: PageKind::Steps,
+                        cursor: json!(end),
+                    }));
                 }
             }
             PageKind::Trace | PageKind::TraceAtStep => self.trace_page = Some(page),
@@ -294,10 +322,19 @@ impl Run {
     #[must_use]
     pub fn trace(&self) -> (u64, u64, Vec<TraceEvent>) {
         match (&self.trace_page, &self.view) {
-            (Some(page), _) => {
-                (page.start, page.total, page.items.iter().filter_map(|item| TraceEvent::deserialize(item).ok()).collect())
-            }
-            (None, Some(view)) => (view.trace_page.start, view.trace_page.total, view.trace_page.items.clone()),
+            (Some(page), _) => (
+                page.start,
+                page.total,
+                page.items
+                    .iter()
+                    .filter_map(|item| TraceEvent::deserialize(item).ok())
+                    .collect(),
+            ),
+            (None, Some(view)) => (
+                view.trace_page.start,
+                view.trace_page.total,
+                view.trace_page.items.clone(),
+            ),
             (None, None) => (0, 0, Vec::new()),
         }
     }
@@ -307,8 +344,12 @@ impl Run {
         match self.contents.get(&reference.sha256) {
             Some(Loaded::Loading(..) | Loaded::Ready(_)) => None,
             Some(Loaded::Failed(_)) | None => {
-                self.contents.insert(reference.sha256.clone(), Loaded::Loading(0, reference.bytes));
-                Some(Effect::FetchContent { run_id: self.run_id.clone(), reference: reference.clone() })
+                self.contents
+                    .insert(reference.sha256.clone(), Loaded::Loading(0, reference.bytes));
+                Some(Effect::FetchContent {
+                    run_id: self.run_id.clone(),
+                    reference: reference.clone(),
+                })
             }
         }
     }
@@ -323,22 +364,29 @@ impl Run {
     #[must_use]
     pub fn offers(&self, control: &str) -> bool {
         self.is_live()
-            && self.view.as_ref().is_some_and(|view| view.display.controls.iter().any(|known| known == control))
+            && self
+                .view
+                .as_ref()
+                .is_some_and(|view| view.display.controls.iter().any(|known| known == control))
     }
 
     /// Whether something on screen changes with the time.
     #[must_use]
     pub fn has_clock(&self) -> bool {
         self.view.as_ref().is_some_and(|view| {
-            matches!(view.display.status, DisplayStatus::Running | DisplayStatus::Waiting | DisplayStatus::Queued)
-                && view.state.finished_at.is_none()
+            matches!(
+                view.display.status,
+                DisplayStatus::Running | DisplayStatus::Waiting | DisplayStatus::Queued
+            ) && view.state.finished_at.is_none()
         })
     }
 
     /// Status of the run as a mark.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        self.view.as_ref().map_or(Mark::Idle, |view| Mark::of(view.display.status))
+        self.view
+            .as_ref()
+            .map_or(Mark::Idle, |view| Mark::of(view.display.status))
     }
 
     /// The node that the shown position is about: the step at the cursor, else what runs, waits or came last.

@@ -71,8 +71,13 @@ fn node_state(step: &GraphStep, unfinished: Mark, now: Millis) -> NodeState {
     NodeState {
         mark: step.outcome.map_or(unfinished, outcome_mark),
         attempts: step.attempts,
-        time: started.zip(finished).map_or_else(String::new, |(from, to)| clock::duration(to - from)),
-        detail: step.status_detail.as_deref().map_or_else(String::new, |text| clean(text).into_owned()),
+        time: started
+            .zip(finished)
+            .map_or_else(String::new, |(from, to)| clock::duration(to - from)),
+        detail: step
+            .status_detail
+            .as_deref()
+            .map_or_else(String::new, |text| clean(text).into_owned()),
     }
 }
 
@@ -95,7 +100,9 @@ pub fn at_step(graph: &Graph, page: &RunPage, steps: &[StepView], cursor: u64) -
     let split = here.saturating_add(1).min(steps.len());
     let (shown, later) = steps.split_at(split);
     for step in page.graph_steps.iter().flatten() {
-        let Some(node) = graph.node(&step.node_id) else { continue };
+        let Some(node) = graph.node(&step.node_id) else {
+            continue;
+        };
         let undone = later.iter().filter(|later| later.step.node_id == step.node_id).count() as u32;
         let attempts = step.attempts.saturating_sub(undone);
         if attempts == 0 {
@@ -105,7 +112,10 @@ pub fn at_step(graph: &Graph, page: &RunPage, steps: &[StepView], cursor: u64) -
         *state = if undone == 0 && step.step_index.is_none_or(|index| index <= cursor) {
             node_state(step, Mark::Running, 0)
         } else {
-            NodeState { mark: Mark::Ok, ..NodeState::default() }
+            NodeState {
+                mark: Mark::Ok,
+                ..NodeState::default()
+            }
         };
         state.attempts = attempts;
     }
@@ -114,11 +124,19 @@ pub fn at_step(graph: &Graph, page: &RunPage, steps: &[StepView], cursor: u64) -
             let state = &mut overlay.nodes[node];
             state.mark = outcome_mark(step.step.outcome);
             state.time = step_duration(step).map_or_else(String::new, clock::duration);
-            state.detail = step.step.status_detail.as_deref().map_or_else(String::new, |text| clean(text).into_owned());
+            state.detail = step
+                .step
+                .status_detail
+                .as_deref()
+                .map_or_else(String::new, |text| clean(text).into_owned());
             state.attempts = state.attempts.max(1);
         }
     }
-    take(graph, &mut overlay, page.taken_transitions.as_deref().unwrap_or_default());
+    take(
+        graph,
+        &mut overlay,
+        page.taken_transitions.as_deref().unwrap_or_default(),
+    );
     for pair in steps[split.saturating_sub(1)..].windows(2) {
         let ends = graph.node(&pair[0].step.node_id).zip(graph.node(&pair[1].step.node_id));
         if let Some(edge) = ends.and_then(|(from, to)| graph.edge(from, to)) {

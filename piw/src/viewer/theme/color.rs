@@ -102,7 +102,11 @@ fn nearest(r: u8, g: u8, b: u8) -> u8 {
     let mean = (i32::from(r) + i32::from(g) + i32::from(b)) / 3;
     let grey = ((mean - 8).max(0) / 10).min(23);
     let level = 8 + grey * 10;
-    let index = if distance(level, level, level) < cube { 232 + grey } else { (16 + 36 * x + 6 * y + z) as i32 };
+    let index = if distance(level, level, level) < cube {
+        232 + grey
+    } else {
+        (16 + 36 * x + 6 * y + z) as i32
+    };
     u8::try_from(index).unwrap_or(u8::MAX)
 }
 
@@ -135,8 +139,14 @@ mod tests {
 
     #[test]
     fn colours_reduce_to_the_nearest() {
-        assert_eq!(reduce(Color::Rgb(255, 0, 0), Color::Red, Depth::Indexed), Color::Indexed(196));
-        assert_eq!(reduce(Color::Rgb(128, 128, 128), Color::Gray, Depth::Indexed), Color::Indexed(244));
+        assert_eq!(
+            reduce(Color::Rgb(255, 0, 0), Color::Red, Depth::Indexed),
+            Color::Indexed(196)
+        );
+        assert_eq!(
+            reduce(Color::Rgb(128, 128, 128), Color::Gray, Depth::Indexed),
+            Color::Indexed(244)
+        );
         assert_eq!(reduce(Color::Rgb(255, 0, 0), Color::Red, Depth::Named), Color::Red);
         assert_eq!(reduce(Color::Rgb(255, 0, 0), Color::Red, Depth::None), Color::Reset);
     }

@@ -12,8 +12,10 @@ use serde::Deserialize;
 use self::color::Depth;
 
 /// Embedded themes: key and TOML.
-const BUILTIN: &[(&str, &str)] =
-    &[("catppuccin-mocha", include_str!("../../../../themes/catppuccin-mocha.toml"))];
+const BUILTIN: &[(&str, &str)] = &[(
+    "catppuccin-mocha",
+    include_str!("../../../../themes/catppuccin-mocha.toml"),
+)];
 
 /// Key of the default theme.
 pub const DEFAULT: &str = "catppuccin-mocha";
@@ -181,11 +183,20 @@ impl Theme {
     pub fn load(key: &str, depth: Depth) -> Result<Self, String> {
         let wanted = key.to_ascii_lowercase().replace([' ', '_'], "-");
         let (_, text) = BUILTIN.iter().find(|(name, _)| *name == wanted).ok_or_else(|| {
-            format!("there is no theme {key:?}; known: {}", Self::names().collect::<Vec<_>>().join(", "))
+            format!(
+                "there is no theme {key:?}; known: {}",
+                Self::names().collect::<Vec<_>>().join(", ")
+            )
         })?;
         let file: ThemeFile = toml::from_str(text).map_err(|error| format!("theme {key}: {error}"))?;
         let palette = Palette::read(&file.palette, depth).map_err(|error| format!("theme {key}: {error}"))?;
-        Ok(Self { name: file.name, appearance: file.appearance, palette, depth, ascii: false })
+        Ok(Self {
+            name: file.name,
+            appearance: file.appearance,
+            palette,
+            depth,
+            ascii: false,
+        })
     }
 
     /// No colours at all: for plain text.
@@ -224,7 +235,11 @@ impl Theme {
 
     fn dimmed(&self, color: Color) -> Style {
         let style = Style::new().fg(color);
-        if self.colorless() { style.add_modifier(Modifier::DIM) } else { style }
+        if self.colorless() {
+            style.add_modifier(Modifier::DIM)
+        } else {
+            style
+        }
     }
 
     /// Headings and the focused part.
@@ -260,7 +275,11 @@ impl Theme {
     /// A border; brighter when its part has the focus.
     #[must_use]
     pub fn border(&self, focused: bool) -> Style {
-        if focused { Style::new().fg(self.palette.mauve) } else { self.faint() }
+        if focused {
+            Style::new().fg(self.palette.mauve)
+        } else {
+            self.faint()
+        }
     }
 
     /// The ground of a selected row.
@@ -314,7 +333,11 @@ impl Theme {
             Mark::Ambiguous => palette.mauve,
         };
         let style = Style::new().fg(color);
-        if matches!(mark, Mark::Running | Mark::Failed | Mark::Waiting) { style.add_modifier(Modifier::BOLD) } else { style }
+        if matches!(mark, Mark::Running | Mark::Failed | Mark::Waiting) {
+            style.add_modifier(Modifier::BOLD)
+        } else {
+            style
+        }
     }
 
     /// A glyph of a mark.
@@ -340,15 +363,26 @@ mod tests {
     #[test]
     fn an_unknown_theme_lists_the_known_ones() {
         let error = Theme::load("zenburn", Depth::True).unwrap_err();
-        assert!(error.contains("zenburn") && error.contains("catppuccin-mocha"), "{error}");
+        assert!(
+            error.contains("zenburn") && error.contains("catppuccin-mocha"),
+            "{error}"
+        );
     }
 
     #[test]
     fn marks_differ_by_glyph() {
         use std::collections::HashSet;
         let marks = [
-            Mark::Idle, Mark::Queued, Mark::Running, Mark::Waiting, Mark::Paused, Mark::Ok, Mark::Failed, Mark::TimedOut,
-            Mark::Cancelled, Mark::Ambiguous,
+            Mark::Idle,
+            Mark::Queued,
+            Mark::Running,
+            Mark::Waiting,
+            Mark::Paused,
+            Mark::Ok,
+            Mark::Failed,
+            Mark::TimedOut,
+            Mark::Cancelled,
+            Mark::Ambiguous,
         ];
         for ascii in [true, false] {
             let glyphs: HashSet<_> = marks.iter().map(|mark| mark.glyph(ascii)).collect();

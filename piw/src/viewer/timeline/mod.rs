@@ -28,7 +28,10 @@ pub struct Playback {
 
 impl Default for Playback {
     fn default() -> Self {
-        Self { playing: false, speed: 1 }
+        Self {
+            playing: false,
+            speed: 1,
+        }
     }
 }
 
@@ -36,7 +39,11 @@ impl Default for Playback {
 #[must_use]
 pub fn track(area: Rect) -> (u16, u16) {
     let x = area.x + HEAD.min(area.width / 3);
-    let end = if area.height > 1 { area.right() } else { area.right().saturating_sub(area.width / 4) };
+    let end = if area.height > 1 {
+        area.right()
+    } else {
+        area.right().saturating_sub(area.width / 4)
+    };
     (x, end.saturating_sub(x + 1))
 }
 
@@ -48,11 +55,22 @@ pub fn step_at(area: Rect, column: u16, total: u64) -> Option<u64> {
         return None;
     }
     let at = u64::from(column - x);
-    Some(if total <= u64::from(cells) { at.min(total - 1) } else { (at * total + total / 2) / u64::from(cells) }.min(total - 1))
+    Some(
+        if total <= u64::from(cells) {
+            at.min(total - 1)
+        } else {
+            (at * total + total / 2) / u64::from(cells)
+        }
+        .min(total - 1),
+    )
 }
 
 fn column_of(step: u64, cells: u16, total: u64) -> u16 {
-    let column = if total <= u64::from(cells) { step } else { step * u64::from(cells) / total };
+    let column = if total <= u64::from(cells) {
+        step
+    } else {
+        step * u64::from(cells) / total
+    };
     column.min(u64::from(cells.saturating_sub(1))) as u16
 }
 
@@ -64,10 +82,17 @@ pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme)
         ConnectionState::Connecting => return ("connecting…".into(), warn),
         ConnectionState::Reconnecting(retry) => {
             let delay = clock::duration(retry.delay.as_millis() as i64);
-            return (format!("stale · reconnecting: attempt {} in {delay}", retry.attempt), warn);
+            return (
+                format!("stale · reconnecting: attempt {} in {delay}", retry.attempt),
+                warn,
+            );
         }
         ConnectionState::Blocked(retry) => {
-            let text = format!("disconnected after {} attempts: {}", retry.attempt, clean(&retry.reason));
+            let text = format!(
+                "disconnected after {} attempts: {}",
+                retry.attempt,
+                clean(&retry.reason)
+            );
             return (text, theme.error());
         }
         ConnectionState::Stopped(error) => return (clean(&error.to_string()).into_owned(), theme.error()),
@@ -76,14 +101,26 @@ pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme)
     match run.map(|run| (&run.freshness, run.cursor)) {
         None => ("connected".into(), theme.muted()),
         Some((Freshness::Opening, _)) => ("loading…".into(), warn),
-        Some((Freshness::Stale(retry), _)) => (format!("stale · attempt {}: {}", retry.attempt, clean(&retry.reason)), warn),
+        Some((Freshness::Stale(retry), _)) => (
+            format!("stale · attempt {}: {}", retry.attempt, clean(&retry.reason)),
+            warn,
+        ),
         Some((Freshness::Blocked(retry), _)) => (format!("disconnected: {}", clean(&retry.reason)), theme.error()),
         Some((Freshness::Refused(error), _)) => (clean(&error.to_string()).into_owned(), theme.error()),
         Some((Freshness::Stopped(error), _)) => (clean(&error.to_string()).into_owned(), theme.error()),
-        Some((Freshness::Live, Some(_))) => ("replay".into(), Style::new().fg(theme.palette.peach).add_modifier(Modifier::BOLD)),
+        Some((Freshness::Live, Some(_))) => (
+            "replay".into(),
+            Style::new().fg(theme.palette.peach).add_modifier(Modifier::BOLD),
+        ),
         Some((Freshness::Live, None)) => {
-            let ended = run.and_then(|run| run.view.as_ref()).is_some_and(|view| view.state.finished_at.is_some());
-            if ended { ("latest".into(), theme.muted()) } else { ("live".into(), theme.status(Mark::Ok)) }
+            let ended = run
+                .and_then(|run| run.view.as_ref())
+                .is_some_and(|view| view.state.finished_at.is_some());
+            if ended {
+                ("latest".into(), theme.muted())
+            } else {
+                ("live".into(), theme.status(Mark::Ok))
+            }
         }
     }
 }
@@ -144,7 +181,10 @@ impl View<'_> {
             };
             spans.push(Span::styled(text, theme.subtext()));
             if self.playback.playing {
-                spans.push(Span::styled(format!("  ▶ {}×", self.playback.speed), theme.status(Mark::Running)));
+                spans.push(Span::styled(
+                    format!("  ▶ {}×", self.playback.speed),
+                    theme.status(Mark::Running),
+                ));
             } else if run.cursor.is_some() {
                 spans.push(Span::styled(format!("  {}×", self.playback.speed), theme.muted()));
             }
@@ -168,17 +208,25 @@ impl View<'_> {
     /// Columns of the hints that fit.
     #[must_use]
     pub fn hint_columns(&self, area: Rect) -> u16 {
-        self.hints[..self.shown_hints(area)].iter().map(|(key, text)| (width(key) + width(text) + 3) as u16).sum()
+        self.hints[..self.shown_hints(area)]
+            .iter()
+            .map(|(key, text)| (width(key) + width(text) + 3) as u16)
+            .sum()
     }
 
     fn head(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
-        let Some(view) = self.run.and_then(|run| run.view.as_ref()) else { return };
+        let Some(view) = self.run.and_then(|run| run.view.as_ref()) else {
+            return;
+        };
         let mark = Mark::of(view.display.status);
         let time = elapsed(view, self.now).map_or_else(String::new, clock::duration);
         let line = Line::from(vec![
             Span::raw(" "),
-            Span::styled(format!("{} {} ", theme.glyph(mark), mark.word()), theme.status(mark).add_modifier(Modifier::BOLD)),
+            Span::styled(
+                format!("{} {} ", theme.glyph(mark), mark.word()),
+                theme.status(mark).add_modifier(Modifier::BOLD),
+            ),
             Span::styled(time, theme.subtext()),
         ]);
         buffer.set_line(area.x, area.y, &line, HEAD.min(area.width / 3));
@@ -197,7 +245,11 @@ impl View<'_> {
         let tick = if theme.ascii { "|" } else { "╂" };
         let mut worst: Vec<Option<Mark>> = vec![None; usize::from(cells)];
         for index in 0..total.min(u64::from(cells)) {
-            worst[usize::from(column_of(index * total / total.min(u64::from(cells)).max(1), cells, total))] = Some(Mark::Idle);
+            worst[usize::from(column_of(
+                index * total / total.min(u64::from(cells)).max(1),
+                cells,
+                total,
+            ))] = Some(Mark::Idle);
         }
         let (start, steps) = run.steps();
         for (index, step) in (start..).zip(steps) {
@@ -210,7 +262,11 @@ impl View<'_> {
         for (at, mark) in (0..cells).zip(worst) {
             let Some(mark) = mark else { continue };
             let style = if at > head { theme.faint() } else { theme.status(mark) };
-            let symbol = if matches!(mark, Mark::Ok | Mark::Idle) { tick } else { theme.glyph(mark) };
+            let symbol = if matches!(mark, Mark::Ok | Mark::Idle) {
+                tick
+            } else {
+                theme.glyph(mark)
+            };
             buffer.set_stringn(x + at, area.y, symbol, 1, style);
         }
         if run.cursor.is_some() {
@@ -218,7 +274,13 @@ impl View<'_> {
             buffer.set_stringn(x + head, area.y, if theme.ascii { "^" } else { "◆" }, 1, style);
         } else if total < u64::from(cells) && run.mark() == Mark::Running {
             let at = column_of(total, cells, total + 1);
-            buffer.set_stringn(x + at, area.y, theme.glyph(Mark::Running), 1, theme.status(Mark::Running));
+            buffer.set_stringn(
+                x + at,
+                area.y,
+                theme.glyph(Mark::Running),
+                1,
+                theme.status(Mark::Running),
+            );
         }
     }
 }

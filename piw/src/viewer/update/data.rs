@@ -15,7 +15,11 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             connection(model, state);
             Vec::new()
         }
-        Message::Runs { generation, page, freshness } => {
+        Message::Runs {
+            generation,
+            page,
+            freshness,
+        } => {
             let height = model.browser_rows();
             let changed = model.browser.take(generation, page, freshness, height);
             let mut effects: Vec<Effect> = model.browser.follow_window(height).into_iter().collect();
@@ -24,7 +28,11 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             }
             effects
         }
-        Message::Run { run_id, view, freshness } => match this_run(model, &run_id) {
+        Message::Run {
+            run_id,
+            view,
+            freshness,
+        } => match this_run(model, &run_id) {
             Some(run) => run.take_view(view, freshness, now),
             None => Vec::new(),
         },
@@ -44,7 +52,11 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             }
             Vec::new()
         }
-        Message::Page { run_id, request, result } => {
+        Message::Page {
+            run_id,
+            request,
+            result,
+        } => {
             let outcome = match this_run(model, &run_id) {
                 Some(run) => run.take_page(&request, result, now),
                 None => Ok(None),
@@ -73,7 +85,11 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             content(model, sha256, result);
             Vec::new()
         }
-        Message::Decided { command, run_id, result } => {
+        Message::Decided {
+            command,
+            run_id,
+            result,
+        } => {
             decided(model, &command, &run_id, result);
             Vec::new()
         }
@@ -86,7 +102,10 @@ fn this_run<'a>(model: &'a mut Model, run_id: &str) -> Option<&'a mut Run> {
 }
 
 fn connection(model: &mut Model, state: ConnectionState) {
-    let was_lost = matches!(model.connection, ConnectionState::Reconnecting(_) | ConnectionState::Blocked(_));
+    let was_lost = matches!(
+        model.connection,
+        ConnectionState::Reconnecting(_) | ConnectionState::Blocked(_)
+    );
     if was_lost && matches!(state, ConnectionState::Connected { .. }) {
         model.toast("connected again", false);
     }
@@ -133,7 +152,10 @@ fn decided(model: &mut Model, command: &Command, run_id: &str, result: Result<pi
                 (None, None) => String::new(),
             };
             model.toast(&format!("{name}: accepted, run is {status}{more}"), false);
-            let shown = model.run.as_ref().is_some_and(|run| run.run_id == run_id && run.freshness == Freshness::Live);
+            let shown = model
+                .run
+                .as_ref()
+                .is_some_and(|run| run.run_id == run_id && run.freshness == Freshness::Live);
             if let Some(new) = receipt.new_run_id.filter(|_| shown && model.fixed.is_none()) {
                 // The list shows the new run first; the selection goes there when it arrives.
                 model.browser.selected_id = Some(new);

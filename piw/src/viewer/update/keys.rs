@@ -54,19 +54,36 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
             model.popup = None;
             act(model, action)
         }
-        Reply::Send { run_id, revision, command } => {
+        Reply::Send {
+            run_id,
+            revision,
+            command,
+        } => {
             model.popup = None;
             // What was true when the popup opened may be stale by now.
-            let offered = model.run.as_ref().is_some_and(|run| run.run_id == run_id && run.offers(command.control()));
+            let offered = model
+                .run
+                .as_ref()
+                .is_some_and(|run| run.run_id == run_id && run.offers(command.control()));
             if !offered {
                 model.toast(&format!("{} is not on offer any more", command.control()), true);
                 return Vec::new();
             }
-            vec![Effect::Command { run_id, revision, command }]
+            vec![Effect::Command {
+                run_id,
+                revision,
+                command,
+            }]
         }
         Reply::Preview(index) => {
-            if let Some(theme) = Theme::names().nth(index).and_then(|name| Theme::load(name, model.theme.depth).ok()) {
-                model.theme = Theme { ascii: model.theme.ascii, ..theme };
+            if let Some(theme) = Theme::names()
+                .nth(index)
+                .and_then(|name| Theme::load(name, model.theme.depth).ok())
+            {
+                model.theme = Theme {
+                    ascii: model.theme.ascii,
+                    ..theme
+                };
             }
             Vec::new()
         }
@@ -118,13 +135,26 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
     match action {
         Action::Quit => return vec![Effect::Quit],
         Action::Suspend => return vec![Effect::Suspend],
-        Action::Help => model.popup = Some(Popup::Help { part: model.focus, top: 0 }),
-        Action::Palette => model.popup = Some(Popup::Palette { text: String::new(), selected: 0 }),
+        Action::Help => {
+            model.popup = Some(Popup::Help {
+                part: model.focus,
+                top: 0,
+            })
+        }
+        Action::Palette => {
+            model.popup = Some(Popup::Palette {
+                text: String::new(),
+                selected: 0,
+            })
+        }
         Action::Themes => {
             let before = Box::new(model.theme.clone());
             let selected = Theme::names()
                 .position(|key| Theme::load(key, before.depth).is_ok_and(|theme| theme.name == before.name));
-            model.popup = Some(Popup::Themes { before, selected: selected.unwrap_or(0) });
+            model.popup = Some(Popup::Themes {
+                before,
+                selected: selected.unwrap_or(0),
+            });
         }
         Action::NextPart => model.focus = next_part(model, 1),
         Action::PreviousPart => model.focus = next_part(model, 2),
@@ -173,7 +203,11 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
             model.graph.selected = None;
         }
         Action::Zoom => {
-            model.wishes.zoom = if model.wishes.zoom.is_some() { None } else { Some(model.focus) };
+            model.wishes.zoom = if model.wishes.zoom.is_some() {
+                None
+            } else {
+                Some(model.focus)
+            };
         }
         Action::Fold => fold(model),
         Action::Pause => return command(model, Command::Pause),
@@ -187,8 +221,11 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
 
 fn next_part(model: &Model, by: usize) -> Part {
     let browser = model.wishes.browser != BrowserSize::Hidden;
-    let parts: &[Part] =
-        if browser { &[Part::Browser, Part::Graph, Part::Inspector] } else { &[Part::Graph, Part::Inspector] };
+    let parts: &[Part] = if browser {
+        &[Part::Browser, Part::Graph, Part::Inspector]
+    } else {
+        &[Part::Graph, Part::Inspector]
+    };
     let at = parts.iter().position(|part| *part == model.focus).unwrap_or(0);
     parts[(at + if by == 1 { 1 } else { parts.len() - 1 }) % parts.len()]
 }
@@ -208,7 +245,11 @@ fn back(model: &mut Model) -> Vec<Effect> {
         model.playback.playing = false;
         return seek(model, None);
     }
-    model.focus = if model.wishes.browser == BrowserSize::Hidden { Part::Graph } else { Part::Browser };
+    model.focus = if model.wishes.browser == BrowserSize::Hidden {
+        Part::Graph
+    } else {
+        Part::Browser
+    };
     Vec::new()
 }
 
@@ -242,8 +283,12 @@ fn step_in(model: &mut Model, dx: i32, dy: i32) -> Vec<Effect> {
 }
 
 fn move_selection(model: &mut Model, dx: i32, dy: i32) {
-    let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return };
-    let Some(drawing) = run.drawing(model.graph.density).cloned() else { return };
+    let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else {
+        return;
+    };
+    let Some(drawing) = run.drawing(model.graph.density).cloned() else {
+        return;
+    };
     if let Some(node) = model.graph.neighbour(run, dx, dy) {
         model.graph.selected = Some(node);
         model.graph.follow = false;
@@ -271,7 +316,9 @@ pub fn select_row(model: &mut Model, row: usize) -> Vec<Effect> {
     model.inspector.select(row, rows.len(), height);
     if let Some((run, screen)) = model.run.as_ref().zip(model.screen())
         && let Some(step) = rows.get(model.inspector.selected()).and_then(|row| row.step)
-        && let Some(node) = run.step(step).and_then(|step| run.graph.as_ref()?.node(&step.step.node_id))
+        && let Some(node) = run
+            .step(step)
+            .and_then(|step| run.graph.as_ref()?.node(&step.step.node_id))
         && let Some(drawing) = run.drawing(model.graph.density).cloned()
     {
         model.graph.selected = Some(node);
@@ -288,9 +335,16 @@ fn page(model: &mut Model, ways: i32) -> Vec<Effect> {
             select_run(model, index)
         }
         Part::Graph => {
-            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return Vec::new() };
+            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else {
+                return Vec::new();
+            };
             if let Some(drawing) = run.drawing(model.graph.density).cloned() {
-                model.graph.pan(0, ways * i32::from(screen.graph.height.saturating_sub(4)), &drawing, screen.graph);
+                model.graph.pan(
+                    0,
+                    ways * i32::from(screen.graph.height.saturating_sub(4)),
+                    &drawing,
+                    screen.graph,
+                );
             }
             Vec::new()
         }
@@ -310,7 +364,9 @@ fn end(model: &mut Model, last: bool) -> Vec<Effect> {
     match model.focus {
         Part::Browser => select_run(model, if last { u64::MAX } else { 0 }),
         Part::Graph => {
-            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else { return Vec::new() };
+            let Some((run, screen)) = model.run.as_ref().zip(model.screen()) else {
+                return Vec::new();
+            };
             if let Some(drawing) = run.drawing(model.graph.density).cloned() {
                 let rows = if last { drawing.height } else { -drawing.height };
                 model.graph.pan(0, rows, &drawing, screen.graph);
@@ -342,16 +398,26 @@ fn open(model: &mut Model) -> Vec<Effect> {
 /// Opens the newest known step of the selected node in the Steps tab.
 pub fn inspect_node(model: &mut Model) {
     let Some(run) = &model.run else { return };
-    let Some(node) = model.graph.selected.or_else(|| run.focus_node()) else { return };
-    let Some(id) = run.graph.as_ref().map(|graph| graph.nodes[node].id.clone()) else { return };
+    let Some(node) = model.graph.selected.or_else(|| run.focus_node()) else {
+        return;
+    };
+    let Some(id) = run.graph.as_ref().map(|graph| graph.nodes[node].id.clone()) else {
+        return;
+    };
     let (start, steps) = run.steps();
-    let index = steps.iter().rposition(|step| step.step.node_id == id).map(|at| start + at as u64);
+    let index = steps
+        .iter()
+        .rposition(|step| step.step.node_id == id)
+        .map(|at| start + at as u64);
     model.focus = Part::Inspector;
     show_tab(model, Tab::Steps);
     match index {
         Some(index) => {
             model.inspector.at_end = false;
-            model.inspector.toggled.insert(crate::viewer::inspector::steps::key(index));
+            model
+                .inspector
+                .toggled
+                .insert(crate::viewer::inspector::steps::key(index));
             let rows = inspector_rows(model);
             if let Some(at) = rows.iter().position(|row| row.step == Some(index)) {
                 let height = inspector_height(model);
@@ -371,9 +437,12 @@ pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
             model.inspector.at_end = false;
             Vec::new()
         }
-        Some(RowAction::Fetch(reference)) => {
-            model.run.as_mut().and_then(|run| run.want_content(&reference)).into_iter().collect()
-        }
+        Some(RowAction::Fetch(reference)) => model
+            .run
+            .as_mut()
+            .and_then(|run| run.want_content(&reference))
+            .into_iter()
+            .collect(),
         Some(RowAction::Seek(step)) => seek(model, Some(step)),
         None => Vec::new(),
     }
@@ -417,12 +486,19 @@ fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
     let Some(run) = &mut model.run else { return Vec::new() };
     if model.inspector.tab == Tab::Trace {
         let (start, total, events) = run.trace();
-        let cursor = if newer { start + events.len() as u64 } else { start.saturating_sub(page) };
+        let cursor = if newer {
+            start + events.len() as u64
+        } else {
+            start.saturating_sub(page)
+        };
         if (newer && cursor >= total) || (!newer && start == 0) {
             run.trace_page = if newer { None } else { run.trace_page.take() };
             return Vec::new();
         }
-        let request = PageRequest { kind: PageKind::Trace, cursor: serde_json::json!(cursor) };
+        let request = PageRequest {
+            kind: PageKind::Trace,
+            cursor: serde_json::json!(cursor),
+        };
         return run.ask(request).into_iter().collect();
     }
     let total = run.step_total();
@@ -440,11 +516,14 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         Part::Browser => model.browser.selected_id.clone(),
         Part::Graph => {
             let graph = model.run.as_ref().and_then(|run| run.graph.as_ref());
-            graph.zip(model.graph.selected).map(|(graph, node)| graph.nodes[node].id.clone())
+            graph
+                .zip(model.graph.selected)
+                .map(|(graph, node)| graph.nodes[node].id.clone())
         }
         Part::Inspector => {
             let rows = inspector_rows(model);
-            rows.get(model.inspector.selected()).map(|row| row.copy.clone().unwrap_or_else(|| row.line.to_string()))
+            rows.get(model.inspector.selected())
+                .map(|row| row.copy.clone().unwrap_or_else(|| row.line.to_string()))
         }
     };
     match text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
@@ -475,7 +554,10 @@ fn nearby(density: Density, by: isize) -> Density {
 }
 
 fn choose_density(model: &mut Model, density: Density) {
-    let keep = model.graph.selected.or_else(|| model.run.as_ref().and_then(Run::focus_node));
+    let keep = model
+        .graph
+        .selected
+        .or_else(|| model.run.as_ref().and_then(Run::focus_node));
     model.graph.density = density;
     model.graph.chosen = true;
     if let Some((run, screen)) = model.run.as_ref().zip(model.screen())
@@ -492,7 +574,11 @@ fn fold(model: &mut Model) {
     let node = model.graph.selected.or_else(|| run.focus_node());
     let around = node.and_then(|node| {
         // The outermost folded group around the node is what is seen; else the innermost open one.
-        graph.around(node).filter(|group| run.folded.contains(group)).last().or_else(|| graph.around(node).next())
+        graph
+            .around(node)
+            .filter(|group| run.folded.contains(group))
+            .last()
+            .or_else(|| graph.around(node).next())
     });
     match around {
         Some(group) => toggle_fold(run, group),
@@ -511,29 +597,56 @@ fn command(model: &mut Model, command: Command) -> Vec<Effect> {
     let control = command.control();
     let Some(run) = &model.run else { return Vec::new() };
     if !run.offers(control) {
-        let text = if run.is_live() { format!("{control} is not on offer for this run") } else { "the view is stale: nothing can be done with it".into() };
+        let text = if run.is_live() {
+            format!("{control} is not on offer for this run")
+        } else {
+            "the view is stale: nothing can be done with it".into()
+        };
         model.toast(&text, true);
         return Vec::new();
     }
-    let Some(view) = run.view.clone() else { return Vec::new() };
+    let Some(view) = run.view.clone() else {
+        return Vec::new();
+    };
     let (run_id, revision) = (run.run_id.clone(), view.run_revision);
     let title = clean(view.state.run_title.as_deref().unwrap_or(&view.state.workflow_name)).into_owned();
     match command {
         Command::Cancel => {
             let text = format!("Cancel “{title}”? It ends now and cannot be resumed.");
-            model.popup = Some(Popup::Confirm { run_id, revision, command, text });
+            model.popup = Some(Popup::Confirm {
+                run_id,
+                revision,
+                command,
+                text,
+            });
         }
         Command::Restart => {
             let text = format!("Restart “{title}”? A new run starts from the beginning with the same input.");
-            model.popup = Some(Popup::Confirm { run_id, revision, command, text });
+            model.popup = Some(Popup::Confirm {
+                run_id,
+                revision,
+                command,
+                text,
+            });
         }
         Command::Answer(_) => {
             let node = view.state.waiting_on.as_deref().unwrap_or_default();
             let reason = view.display.reason.as_deref().unwrap_or_default();
             let question = clean(&format!("{node}: {reason}")).into_owned();
-            model.popup = Some(Popup::Answer { run_id, revision, question, editor: Editor::default() });
+            model.popup = Some(Popup::Answer {
+                run_id,
+                revision,
+                question,
+                editor: Editor::default(),
+            });
         }
-        command => return vec![Effect::Command { run_id, revision, command }],
+        command => {
+            return vec![Effect::Command {
+                run_id,
+                revision,
+                command,
+            }];
+        }
     }
     Vec::new()
 }

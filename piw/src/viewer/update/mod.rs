@@ -50,7 +50,8 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     let before = model.toasts.len();
     model.toasts.retain(|toast| toast.until > now);
     model.dirty |= model.toasts.len() != before;
-    let clock = model.run.as_ref().is_some_and(super::run::Run::has_clock) || model.browser.has_clock(model.browser_rows());
+    let clock =
+        model.run.as_ref().is_some_and(super::run::Run::has_clock) || model.browser.has_clock(model.browser_rows());
     if clock && second {
         model.dirty = true;
         if let Some(run) = &mut model.run {
@@ -92,14 +93,18 @@ pub(super) fn seek(model: &mut Model, cursor: Option<u64>) -> Vec<Effect> {
 
 /// Rows of the inspector's tab as they are drawn.
 pub(super) fn inspector_rows(model: &Model) -> Vec<Row> {
-    let Some((screen, run)) = model.screen().zip(model.run.as_ref()) else { return Vec::new() };
+    let Some((screen, run)) = model.screen().zip(model.run.as_ref()) else {
+        return Vec::new();
+    };
     let columns = usize::from(inside(screen.inspector).width.saturating_sub(1));
     model.inspector.rows(run, &model.theme, columns, model.now)
 }
 
 /// Visible rows of the inspector.
 pub(super) fn inspector_height(model: &Model) -> usize {
-    model.screen().map_or(1, |screen| usize::from(inside(screen.inspector).height).max(1))
+    model
+        .screen()
+        .map_or(1, |screen| usize::from(inside(screen.inspector).height).max(1))
 }
 
 /// After every message: asks for drawings that are missing, picks the density, follows, and keeps scroll positions in range.
@@ -117,7 +122,10 @@ fn settle(model: &mut Model) -> Vec<Effect> {
             }
             if let Some(best) = super::graph_panel::GraphPanel::best(run, screen.graph) {
                 model.graph.density = best;
-            } else if super::graph::Density::ALL.iter().all(|density| run.drawing(*density).is_some()) {
+            } else if super::graph::Density::ALL
+                .iter()
+                .all(|density| run.drawing(*density).is_some())
+            {
                 model.graph.density = super::graph::Density::Boxed;
             }
         }

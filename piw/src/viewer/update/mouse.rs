@@ -17,7 +17,9 @@ const WHEEL: i64 = 3;
 
 /// Takes a mouse event.
 pub fn take(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
-    let Some(screen) = model.screen() else { return Vec::new() };
+    let Some(screen) = model.screen() else {
+        return Vec::new();
+    };
     let at = Position::new(mouse.column, mouse.row);
     if model.popup.is_some() {
         return popup(model, mouse.kind, at);
@@ -49,7 +51,9 @@ fn key(code: KeyCode) -> KeyEvent {
 
 fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
     let whole = Rect::new(0, 0, model.size.0, model.size.1);
-    let Some(popup) = &mut model.popup else { return Vec::new() };
+    let Some(popup) = &mut model.popup else {
+        return Vec::new();
+    };
     let area = popup.area(whole);
     let inner = inside(area);
     let press = match kind {
@@ -119,7 +123,11 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
         }
         return hint(model, screen.timeline, at);
     }
-    let on_split = if screen.beside { at.x == screen.inspector.x } else { at.y == screen.inspector.y };
+    let on_split = if screen.beside {
+        at.x == screen.inspector.x
+    } else {
+        at.y == screen.inspector.y
+    };
     if screen.inspector.contains(at) {
         return press_inspector(model, screen, at, on_split);
     }
@@ -136,11 +144,16 @@ fn hint(model: &mut Model, area: Rect, at: Position) -> Vec<Effect> {
         return Vec::new();
     }
     let buttons = crate::viewer::draw::hint_buttons(model, area);
-    let Some((_, _, keys)) = buttons.into_iter().find(|(x, columns, _)| at.x >= *x && at.x < x + columns) else {
+    let Some((_, _, keys)) = buttons
+        .into_iter()
+        .find(|(x, columns, _)| at.x >= *x && at.x < x + columns)
+    else {
         return Vec::new();
     };
     let name = keys.split(' ').next().unwrap_or(keys);
-    let entry = crate::viewer::action::ENTRIES.iter().find(|entry| entry.keys.contains(&name));
+    let entry = crate::viewer::action::ENTRIES
+        .iter()
+        .find(|entry| entry.keys.contains(&name));
     entry.map_or_else(Vec::new, |entry| keys::act(model, entry.action))
 }
 
@@ -149,7 +162,10 @@ fn press_inspector(model: &mut Model, screen: &Screen, at: Position, on_split: b
     if at.y == area.y {
         let (_, tabs) = model.inspector.title(&model.theme);
         let column = at.x.saturating_sub(area.x + 1);
-        if let Some((tab, ..)) = tabs.into_iter().find(|(_, x, columns)| column >= *x && column < x + columns) {
+        if let Some((tab, ..)) = tabs
+            .into_iter()
+            .find(|(_, x, columns)| column >= *x && column < x + columns)
+        {
             show_tab(model, tab);
             return Vec::new();
         }
@@ -198,7 +214,11 @@ fn drag(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
         }
         Some(Drag::Graph(x, y)) => {
             let (dx, dy) = (i32::from(x) - i32::from(at.x), i32::from(y) - i32::from(at.y));
-            if let Some(drawing) = model.run.as_ref().and_then(|run| run.drawing(model.graph.density)).cloned()
+            if let Some(drawing) = model
+                .run
+                .as_ref()
+                .and_then(|run| run.drawing(model.graph.density))
+                .cloned()
                 && (dx, dy) != (0, 0)
             {
                 model.graph.pan(dx, dy, &drawing, screen.graph);
@@ -235,11 +255,20 @@ fn wheel(model: &mut Model, screen: &Screen, at: Position, dx: i32, dy: i32) -> 
         let height = inspector_height(model);
         model.inspector.scroll(WHEEL as isize * dy as isize, rows, height);
     } else if screen.graph.contains(at) {
-        if let Some(drawing) = model.run.as_ref().and_then(|run| run.drawing(model.graph.density)).cloned() {
+        if let Some(drawing) = model
+            .run
+            .as_ref()
+            .and_then(|run| run.drawing(model.graph.density))
+            .cloned()
+        {
             model.graph.pan(dx * 6, dy * 2, &drawing, screen.graph);
         }
     } else if screen.timeline.contains(at) {
-        let action = if dy > 0 { crate::viewer::action::Action::StepForward } else { crate::viewer::action::Action::StepBack };
+        let action = if dy > 0 {
+            crate::viewer::action::Action::StepForward
+        } else {
+            crate::viewer::action::Action::StepBack
+        };
         return keys::act(model, action);
     }
     Vec::new()
