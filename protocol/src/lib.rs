@@ -14,6 +14,7 @@
 //! | [`view`] | run list, run view, pages and content chunks |
 //! | [`content`] | verified content |
 //! | `client` | the reconnecting async client (feature `client`) |
+//! | [`schema`] | the protocol as JSON Schema |
 //! | [`child`] | messages between the server and resolver or runner children |
 
 pub mod canonical;
@@ -26,4 +27,5 @@ pub mod envelope;
 pub mod frame;
 pub mod ops;
 pub mod run;
+pub mod schema;
 pub mod view;

@@ -500,6 +500,43 @@ pub struct RunPage {
     pub taken_transitions: Option<Vec<TakenTransition>>,
 }
 
+impl RunListPage {
+    /// Checks that this is a page of a run list.
+    ///
+    /// # Errors
+    /// A sentence that names what it is not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.schema != RUN_LIST_SCHEMA {
+            return Err(format!("schema {:?} is not {RUN_LIST_SCHEMA:?}", self.schema));
+        }
+        if self.items.len() > PAGE_ITEMS || self.start.saturating_add(self.items.len() as u64) > self.total {
+            return Err(format!(
+                "{} items from {} of {}",
+                self.items.len(),
+                self.start,
+                self.total
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl RunView {
+    /// Checks that this is the view of `run_id`.
+    ///
+    /// # Errors
+    /// A sentence that names what it is not.
+    pub fn check(&self, run_id: &str) -> Result<(), String> {
+        if self.schema != RUN_VIEW_SCHEMA {
+            return Err(format!("schema {:?} is not {RUN_VIEW_SCHEMA:?}", self.schema));
+        }
+        if self.run_id != run_id {
+            return Err(format!("the view is of run {:?}, not of {run_id:?}", self.run_id));
+        }
+        Ok(())
+    }
+}
+
 impl RunPage {
     /// Checks that this is the page of `run_id` at a presentation revision that a request asked for. A view applies a page
     /// only when this still holds for what it shows.

@@ -156,7 +156,9 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn run_list(&self, list: &RunList) -> Result<RunListPage, ClientError> {
-        self.read(Call::new(Operation::RunList, list)?).await
+        let page: RunListPage = self.read(Call::new(Operation::RunList, list)?).await?;
+        expect(Operation::RunList, page.check())?;
+        Ok(page)
     }
 
     /// `view.runs.page`.
@@ -165,12 +167,10 @@ impl Client {
     /// As [`Client::call`], and [`ClientError::BadAnswer`] when the page is not the one asked for.
     pub async fn runs_page(&self, page: &RunsPage) -> Result<RunListPage, ClientError> {
         let answer: RunListPage = self.read(Call::new(Operation::ViewRunsPage, page)?).await?;
+        expect(Operation::ViewRunsPage, answer.check())?;
         if answer.revision != page.revision || answer.start != page.cursor {
             let problem = format!("revision {:?} from item {} was asked for", page.revision, page.cursor);
-            return Err(ClientError::BadAnswer {
-                operation: Operation::ViewRunsPage,
-                problem,
-            });
+            expect(Operation::ViewRunsPage, Err(problem))?;
         }
         Ok(answer)
     }
@@ -191,11 +191,7 @@ impl Client {
     pub async fn page(&self, run_id: &str, revision: u64, request: &PageRequest) -> Result<RunPage, ClientError> {
         let call = Call::new(Operation::ViewPage, request)?.run(run_id).at(Some(revision));
         let page: RunPage = self.read(call).await?;
-        page.check(run_id, revision, request)
-            .map_err(|problem| ClientError::BadAnswer {
-                operation: Operation::ViewPage,
-                problem,
-            })?;
+        expect(Operation::ViewPage, page.check(run_id, revision, request))?;
         Ok(page)
     }
 
@@ -321,6 +317,10 @@ impl Client {
 
 fn payload<T: Serialize>(value: &T) -> Result<CanonicalJson, ClientError> {
     CanonicalJson::new(value).map_err(|error| FrameError::from(error).into())
+}
+
+fn expect(operation: Operation, check: Result<(), String>) -> Result<(), ClientError> {
+    check.map_err(|problem| ClientError::BadAnswer { operation, problem })
 }
 
 fn read<T: DeserializeOwned>(operation: Operation, response: Response) -> Result<Done<T>, ClientError> {

@@ -1,6 +1,5 @@
 //! What can go wrong for a user of the client.
 
-use crate::canonical::CanonicalError;
 use crate::content::ContentError;
 use crate::envelope::Outcome;
 use crate::frame::FrameError;
@@ -62,7 +61,7 @@ pub enum ClientError {
     },
     /// A view that cannot be read.
     #[error("the view cannot be read: {0}")]
-    BadView(CanonicalError),
+    BadView(String),
     /// Content failed its verification.
     #[error(transparent)]
     Content(#[from] ContentError),

@@ -43,7 +43,7 @@ pub use connector::{Connector, UnixConnector};
 pub use error::ClientError;
 pub use options::ClientOptions;
 pub use state::{ConnectionState, Freshness, Retry};
-pub use subscription::Watch;
+pub use subscription::{View, Watch};
 
 /// A request to make. The idempotency key identifies it: to send the same command again, use the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,14 +185,15 @@ impl Client {
         answer.await.map_err(|_| ClientError::Closed)?
     }
 
-    fn watch<T: serde::de::DeserializeOwned>(&self, id: String, spec: SubscriptionSpec) -> Watch<T> {
+    fn watch<T: View>(&self, id: String, spec: SubscriptionSpec) -> Watch<T> {
         let (publish, shown) = watch::channel(Shown::opening());
+        let run_id = spec.run_id.clone();
         // A client that has ended drops `publish`, which the watch reports as closed.
         drop(self.commands.send(Command::Watch {
             id: id.clone(),
             spec,
             shown: publish,
         }));
-        Watch::new(id, shown, self.commands.clone())
+        Watch::new(id, run_id, shown, self.commands.clone())
     }
 }

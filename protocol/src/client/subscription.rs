@@ -13,6 +13,7 @@ use super::state::{Freshness, Retry};
 use crate::canonical::CanonicalJson;
 use crate::envelope::EventKind;
 use crate::ops::{Operation, OperationError};
+use crate::view::{RunListPage, RunView};
 
 /// How a subscription is asked for and given up.
 #[derive(Debug, Clone)]
@@ -154,12 +155,34 @@ impl Subscription {
     }
 }
 
+/// A view that can be watched.
+pub trait View: DeserializeOwned {
+    /// Checks that this is the view that was subscribed to.
+    ///
+    /// # Errors
+    /// A sentence that names what it is not.
+    fn check(&self, run_id: Option<&str>) -> Result<(), String>;
+}
+
+impl View for RunView {
+    fn check(&self, run_id: Option<&str>) -> Result<(), String> {
+        Self::check(self, run_id.unwrap_or_default())
+    }
+}
+
+impl View for RunListPage {
+    fn check(&self, _: Option<&str>) -> Result<(), String> {
+        Self::check(self)
+    }
+}
+
 /// A view that the server keeps current. Dropping it ends the subscription.
 ///
 /// Only the newest view is kept: a reader that is slow skips the ones in between.
 #[derive(Debug)]
 pub struct Watch<T> {
     id: String,
+    run_id: Option<String>,
     shown: watch::Receiver<Shown>,
     commands: mpsc::UnboundedSender<Command>,
     view: Option<Arc<T>>,
@@ -169,10 +192,16 @@ pub struct Watch<T> {
     freshness: Freshness,
 }
 
-impl<T: DeserializeOwned> Watch<T> {
-    pub(super) fn new(id: String, shown: watch::Receiver<Shown>, commands: mpsc::UnboundedSender<Command>) -> Self {
+impl<T: View> Watch<T> {
+    pub(super) fn new(
+        id: String,
+        run_id: Option<String>,
+        shown: watch::Receiver<Shown>,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> Self {
         Self {
             id,
+            run_id,
             shown,
             commands,
             view: None,
@@ -197,7 +226,11 @@ impl<T: DeserializeOwned> Watch<T> {
         self.version = shown.version;
         if let Some(payload) = shown.payload {
             self.readable = false;
-            self.view = Some(Arc::new(payload.decode().map_err(ClientError::BadView)?));
+            let view: T = payload
+                .decode()
+                .map_err(|error| ClientError::BadView(error.to_string()))?;
+            view.check(self.run_id.as_deref()).map_err(ClientError::BadView)?;
+            self.view = Some(Arc::new(view));
             self.readable = true;
         }
         Ok(())

@@ -15,18 +15,18 @@ use serde_json::json;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
-    file: String,
-    from: Sender,
+pub(crate) struct Entry {
+    pub(crate) file: String,
+    pub(crate) from: Sender,
     /// Error of the envelope; absent for a valid one.
-    error: Option<String>,
+    pub(crate) error: Option<String>,
     /// Part of the error of the payload.
-    payload_error: Option<String>,
+    pub(crate) payload_error: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq)]
 #[serde(rename_all = "camelCase")]
-enum Sender {
+pub(crate) enum Sender {
     Client,
     Server,
 }
@@ -35,7 +35,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-fn manifest() -> Vec<(Entry, Vec<u8>)> {
+pub(crate) fn manifest() -> Vec<(Entry, Vec<u8>)> {
     let entries: Vec<Entry> =
         serde_json::from_slice(&std::fs::read(fixtures().join("manifest.json")).unwrap()).unwrap();
     entries

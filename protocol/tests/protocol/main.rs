@@ -7,3 +7,4 @@ mod canonical;
 mod client;
 mod corpus;
 mod frame;
+mod schema;

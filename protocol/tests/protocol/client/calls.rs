@@ -220,6 +220,7 @@ async fn a_page_is_taken_only_if_it_is_the_one_asked_for() {
                         &PageRequest {
                             kind: PageKind::Trace,
                             cursor: json!(10),
+                            limit: None,
                         },
                     )
                     .await
