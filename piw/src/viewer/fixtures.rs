@@ -6,6 +6,8 @@ use piw_protocol::definition::{
     ActionExecution, DEFINITION_SCHEMA, DefinitionSnapshot, EdgeRoute, EdgeSnapshot, IncludeSnapshot, NodeSnapshot,
     NodeType, SwitchSnapshot,
 };
+use piw_protocol::view::RunView;
+use serde_json::{Value, json};
 
 /// A node of the given kind: `c` compute, `s` shell, `f` function, `n` notify, `k` checkpoint, `a` agent.
 pub fn node(kind: char) -> NodeSnapshot {
@@ -112,5 +114,204 @@ fn include(mount: &str, workflow: &str, start: &str) -> IncludeSnapshot {
         max_steps: None,
         exits: BTreeMap::new(),
         settings: false,
+    }
+}
+
+/// Time of the first step of every run here: 2026-03-01T10:00:00Z.
+pub const START: i64 = 1_772_359_200_000;
+
+/// A wire time some milliseconds after [`START`].
+pub fn at(millis: i64) -> String {
+    let seconds = millis / 1000;
+    let (minutes, rest) = (seconds / 60, seconds % 60);
+    format!(
+        "2026-03-01T{:02}:{:02}:{rest:02}.{:03}Z",
+        10 + minutes / 60,
+        minutes % 60,
+        millis % 1000
+    )
+}
+
+/// A run through a definition.
+pub struct RunFixture {
+    /// The definition.
+    pub definition: DefinitionSnapshot,
+    /// Visited nodes with outcomes, oldest first: `inspect fix:failed test`.
+    pub visits: &'static str,
+    /// Unfinished node.
+    pub current: Option<&'static str>,
+    /// Display status.
+    pub status: &'static str,
+    /// Controls on offer.
+    pub controls: &'static [&'static str],
+}
+
+impl RunFixture {
+    /// The view that a server would send.
+    pub fn view(&self) -> RunView {
+        let mut steps: Vec<Value> = Vec::new();
+        let mut graph: BTreeMap<&str, Value> = BTreeMap::new();
+        let mut transitions: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let mut before: Option<&str> = None;
+        let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut time = 0;
+        for (index, word) in self.visits.split_whitespace().enumerate() {
+            let (node, outcome) = word.split_once(':').unwrap_or((word, "ok"));
+            let (from, to) = (time, time + 400 + 1_300 * (index as i64 % 4));
+            time = to + 50;
+            let visit = attempts.entry(node).or_default();
+            *visit += 1;
+            let node_type = serde_json::to_value(self.definition.nodes[node].node_type).unwrap();
+            let mut step = json!({
+                "attemptId": format!("attempt-{index}"), "nodeId": node, "nodeType": node_type, "outcome": outcome,
+                "startedAt": at(from), "finishedAt": at(to), "index": index, "visit": visit,
+                "prompt": null, "output": {"route": "dirty", "files": ["src/main.rs", "README.md"], "count": 2},
+            });
+            if outcome != "ok" {
+                step["output"] = Value::Null;
+                step["error"] = json!({"code": "nodeFailed", "message": "exit code 101\nsee the captured output"});
+                step["action"] = json!({
+                    "actionType": "shell", "command": "cargo", "args": ["test", "--workspace"], "cwd": "/home/me/project",
+                    "exitCode": 101, "durationMs": to - from, "stdout": "running 12 tests\n",
+                    "stderr": "thread 'main' panicked at src/lib.rs:12\nassertion failed: left == right\n",
+                });
+            }
+            steps.push(step);
+            graph.insert(
+                node,
+                json!({
+                    "nodeId": node, "attemptId": format!("attempt-{index}"), "outcome": outcome, "attempts": visit,
+                    "stepIndex": index, "startedAt": at(from), "finishedAt": at(to),
+                }),
+            );
+            if let Some(before) = before {
+                *transitions.entry((before, node)).or_default() += 1;
+            }
+            before = Some(node);
+        }
+        if let Some(node) = self.current {
+            let visit = attempts.get(node).copied().unwrap_or(0) + 1;
+            graph.insert(
+                node,
+                json!({
+                    "nodeId": node, "attemptId": "attempt-now", "attempts": visit, "startedAt": at(time),
+                    "statusDetail": "12 of 40 checks",
+                }),
+            );
+            if let Some(before) = before {
+                *transitions.entry((before, node)).or_default() += 1;
+            }
+        }
+        self.assemble(steps, graph.into_values().collect(), transitions, time)
+    }
+
+    fn assemble(
+        &self,
+        steps: Vec<Value>,
+        graph: Vec<Value>,
+        transitions: BTreeMap<(&str, &str), u64>,
+        time: i64,
+    ) -> RunView {
+        let name = &self.definition.name;
+        let ended = ["completed", "failed", "timed_out", "cancelled"].contains(&self.status);
+        let durable = match self.status {
+            "paused" | "ambiguous" => "running",
+            other => other,
+        };
+        let source = json!({"kind": "file", "path": format!("/home/me/project/.pi/workflows/{name}.workflow.ts"), "hash": "5f".repeat(32)});
+        let taken: Vec<Value> = transitions
+            .into_iter()
+            .map(|((from, to), count)| json!({"from": from, "to": to, "count": count}))
+            .collect();
+        let total = steps.len();
+        let mut view = json!({
+            "schema": "pi-workflows.run-view.v1", "runId": "01JNE8-release-0001", "revision": 41, "runRevision": 23,
+            "display": {"status": self.status, "activity": null, "controls": self.controls, "reason": null},
+            "manifest": {
+                "schema": "pi-workflows.run-manifest.v1", "runId": "01JNE8-release-0001", "workflowName": name,
+                "workflowSource": source, "startedAt": at(0), "finishedAt": null, "status": durable,
+                "traceSchema": "pi-workflows.trace-event.v1", "paths": {},
+            },
+            "state": {
+                "schema": "pi-workflows.run-state.v1", "traceSeq": 90, "runId": "01JNE8-release-0001",
+                "workflowName": name, "runTitle": "Release 1.4.0 of piw", "workflowSource": source,
+                "definitionDigest": format!("sha256:{}", "ab".repeat(32)), "startedAt": at(0), "updatedAt": at(time),
+                "status": durable, "input": {"version": "1.4.0", "dryRun": false}, "steps": steps,
+            },
+            "workflow": serde_json::to_value(&self.definition).unwrap(),
+            "queue": {
+                "runId": "01JNE8-release-0001", "workflowName": name, "status": "running", "executionMode": "headless",
+                "originSessionId": null, "queuedAt": at(0), "updatedAt": at(time),
+            },
+            "graphSteps": graph, "graphStepStart": 0, "graphStepTotal": graph.len(),
+            "takenTransitions": taken, "takenTransitionStart": 0, "takenTransitionTotal": taken.len(),
+            "graphCursor": total, "stepStart": 0, "stepTotal": total,
+            "tracePage": {"start": 0, "total": 2, "items": [
+                {"seq": 1, "at": at(0), "scope": "run", "type": "run.started", "runId": "r", "payload": {"generation": 1}},
+                {"seq": 2, "at": at(10), "scope": "node", "type": "node.started", "runId": "r", "nodeId": "inspect", "attemptId": "a", "payload": {}},
+            ]},
+            "updates": [{
+                "type": "progress", "key": "checks", "nodeId": "test", "attemptId": "attempt-now", "seq": 4, "at": at(time),
+                "data": {"status": "running", "label": "checks", "completed": 12, "total": 40, "unit": "checks"},
+                "estimate": {"kind": "unavailable", "reason": "fewer than two intervals"},
+            }],
+            "updateStart": 0, "updateTotal": 1, "live": self.current.is_some(), "possiblyInterrupted": false,
+        });
+        if let Some(node) = self.current {
+            view["state"]["currentNode"] = json!(node);
+            view["state"]["currentAttemptId"] = json!("attempt-now");
+            view["state"]["currentNodeStartedAt"] = json!(at(time));
+            view["state"]["statusDetail"] = json!("12 of 40 checks");
+        }
+        if ended {
+            view["state"]["finishedAt"] = json!(at(time));
+            view["manifest"]["finishedAt"] = json!(at(time));
+        }
+        match self.status {
+            "completed" => view["state"]["finalOutput"] = json!({"published": true, "version": "1.4.0"}),
+            "failed" => {
+                view["state"]["error"] = json!({"code": "nodeFailed", "message": "test: exit code 101"});
+                view["display"]["reason"] = json!("test: exit code 101");
+            }
+            "waiting" => {
+                view["state"]["waitingOn"] = json!("approve");
+                view["display"]["reason"] = json!("Publish 1.4.0? Answer {\"approved\": true} or false.");
+            }
+            _ => {}
+        }
+        serde_json::from_value(view).unwrap()
+    }
+}
+
+/// The release run in the middle of its second round of tests.
+pub fn running() -> RunFixture {
+    RunFixture {
+        definition: release(),
+        visits: "inspect classify fix test judge inspect classify",
+        current: Some("test"),
+        status: "running",
+        controls: &["pause", "cancel"],
+    }
+}
+
+/// The release run stopped by a failing test.
+pub fn failed() -> RunFixture {
+    RunFixture {
+        definition: release(),
+        visits: "inspect classify fix test:failed",
+        current: None,
+        status: "failed",
+        controls: &["restart"],
+    }
+}
+
+/// The release run that waits for approval.
+pub fn waiting() -> RunFixture {
+    RunFixture {
+        definition: release(),
+        visits: "inspect classify fix test judge inspect classify test judge approve",
+        current: None,
+        status: "waiting",
+        controls: &["answer", "cancel"],
     }
 }

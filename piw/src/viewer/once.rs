@@ -296,3 +296,17 @@ fn text(buffer: &Buffer) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::viewer::fixtures;
+
+    #[test]
+    fn show() {
+        for fixture in [fixtures::running(), fixtures::failed(), fixtures::waiting()] {
+            let view = Arc::new(fixture.view());
+            println!("{}", frame(view, &fixture.definition, fixtures::START + 31_000));
+        }
+    }
+}

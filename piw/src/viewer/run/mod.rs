@@ -264,6 +264,7 @@ impl Run {
         let request = PageRequest {
             kind: PageKind::Steps,
             cursor: json!(cursor.saturating_sub(PAGE_LEAD)),
+            limit: None,
         };
         self.ask(request)
     }
@@ -309,6 +310,7 @@ impl Run {
                     return Ok(self.ask(PageRequest {
                         kind: PageKind::Steps,
                         cursor: json!(end),
+                        limit: None,
                     }));
                 }
             }

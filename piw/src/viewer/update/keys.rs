@@ -498,6 +498,7 @@ fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
         let request = PageRequest {
             kind: PageKind::Trace,
             cursor: serde_json::json!(cursor),
+            limit: None,
         };
         return run.ask(request).into_iter().collect();
     }
