@@ -26,6 +26,9 @@ use fields::Fields;
 pub const CLIENT_SCHEMA: &str = "pi-workflows.client.v1";
 /// Version that client and server compare: both must be of the same package.
 pub const PACKAGE_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Subscription id of an `unavailable` event that is about the connection itself: the server says why it closes it. It may come
+/// instead of the hello.
+pub const CONNECTION_SUBSCRIPTION: &str = "connection";
 /// Longest id in bytes; the shortest has one.
 pub const MAX_ID: usize = 256;
 

@@ -13,7 +13,9 @@ use super::state::{ConnectionState, Freshness, Retry};
 use super::subscription::{Shown, Subscription, SubscriptionSpec};
 use super::{Call, ClientError};
 use crate::canonical::CanonicalJson;
-use crate::envelope::{self, Event, EventKind, Hello, Outcome, Request, Response, ServerMessage};
+use crate::envelope::{
+    self, CONNECTION_SUBSCRIPTION, Event, EventKind, Hello, Outcome, Request, Response, ServerMessage,
+};
 use crate::ops::{Operation, OperationError};
 
 /// Reason of operations of the closed list that are not built (decision 15).
@@ -252,6 +254,7 @@ impl Core {
     pub(super) fn frame(&mut self, frame: &[u8], now: Instant) -> Result<(), String> {
         let message = envelope::parse_server_message(frame).map_err(|error| error.to_string())?;
         match (message, self.phase) {
+            (ServerMessage::Event(event), _) if is_farewell(&event) => return Err(reason(&event).message),
             (ServerMessage::Hello(hello), Phase::AwaitingHello { .. }) => self.hello(hello, now),
             (ServerMessage::Response(response), Phase::Ready) => return self.response(response, now),
             (ServerMessage::Event(event), Phase::Ready) => return self.event(event, now),
@@ -354,10 +357,7 @@ impl Core {
             return Ok(());
         };
         if event.event == EventKind::Unavailable {
-            let error = event
-                .payload
-                .decode()
-                .unwrap_or_else(|_| OperationError::new("unavailable", "no reason given"));
+            let error = reason(&event);
             subscription.dropped(&error, &self.options, now);
             return Ok(());
         }
@@ -464,4 +464,15 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Whether the server says that it closes the connection.
+fn is_farewell(event: &Event) -> bool {
+    event.event == EventKind::Unavailable && event.subscription_id == CONNECTION_SUBSCRIPTION
+}
+
+/// What an `unavailable` event says.
+fn reason(event: &Event) -> OperationError {
+    let unknown = |_| OperationError::new("unavailable", "the server gave no reason");
+    event.payload.decode().unwrap_or_else(unknown)
 }

@@ -8,3 +8,4 @@ mod client;
 mod corpus;
 mod frame;
 mod schema;
+mod types;

@@ -1,7 +1,9 @@
 //! Servers that break the protocol: each costs its connection, is named, and the client goes on with the next one.
 
+use piw_protocol::canonical::CanonicalJson;
 use piw_protocol::client::{ClientOptions, ConnectionState, RunRef};
-use piw_protocol::envelope::{EventKind, Outcome, PACKAGE_VERSION};
+use piw_protocol::envelope::{CONNECTION_SUBSCRIPTION, Event, EventKind, Outcome, PACKAGE_VERSION};
+use piw_protocol::ops::OperationError;
 use serde_json::json;
 
 use super::{Peer, receipt, runs, start};
@@ -135,4 +137,37 @@ async fn bytes_may_arrive_one_by_one() {
         tokio::task::yield_now().await;
     }
     client.ready().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_the_connection_is_quoted() {
+    let farewell = Event {
+        subscription_id: CONNECTION_SUBSCRIPTION.into(),
+        event: EventKind::Unavailable,
+        revision: None,
+        run_id: None,
+        payload: CanonicalJson::new(&OperationError::new("too_many_connections", "64 clients are connected")).unwrap(),
+    };
+    for greeted in [false, true] {
+        let (client, mut server) = start(ClientOptions::impatient());
+        let mut peer = if greeted {
+            server.greet().await
+        } else {
+            server.accept().await
+        };
+        if greeted {
+            client.ready().await.unwrap();
+        }
+        peer.raw(&farewell.encode().unwrap()).await;
+        let mut states = client.state();
+        let state = states
+            .wait_for(|state| matches!(state, ConnectionState::Blocked(_)))
+            .await
+            .unwrap()
+            .clone();
+        assert!(
+            matches!(&state, ConnectionState::Blocked(retry) if retry.reason == "64 clients are connected"),
+            "{state:?}"
+        );
+    }
 }
