@@ -8,7 +8,21 @@
 //! blocks that thread only; the caller learns of it from the watchdog and stays able to report it.
 
 mod api;
+mod builtins;
+mod bytes;
+mod handle;
+mod loader;
+mod modules;
+mod natives;
+mod nesting;
+mod realm;
+mod shared;
+mod stack;
+mod transpile;
+mod value;
+mod worker;
 
+pub use handle::ScriptHandle;
 pub use api::{
     CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, CommandHost, CommandRequest, ConsoleLevel,
     ConsoleSink, Entry, LoadError, LoadErrorKind, Loaded, NoWorkflows, NodeResult, PublishUpdate, ScriptHost,
