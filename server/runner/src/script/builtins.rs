@@ -11,7 +11,11 @@ struct Internal {
 
 macro_rules! node {
     ($name:literal, $file:literal) => {
-        Internal { name: concat!("node:", $name), aliases: &[$name], source: include_str!(concat!("js/", $file)) }
+        Internal {
+            name: concat!("node:", $name),
+            aliases: &[$name],
+            source: include_str!(concat!("js/", $file)),
+        }
     };
 }
 
@@ -26,13 +30,41 @@ const INTERNALS: &[Internal] = &[
         aliases: &["piw/resource-managers", "@osolmaz/pi-workflows/resource-managers"],
         source: include_str!("../sdk/resource-managers.js"),
     },
-    Internal { name: "piw:sdk/shapes", aliases: &[], source: include_str!("../sdk/shapes.js") },
-    Internal { name: "piw:sdk/human", aliases: &[], source: include_str!("../sdk/human.js") },
-    Internal { name: "piw:sdk/batch", aliases: &[], source: include_str!("../sdk/batch.js") },
-    Internal { name: "piw:sdk/describe", aliases: &[], source: include_str!("../sdk/describe.js") },
-    Internal { name: "piw:web/abort", aliases: &[], source: include_str!("js/abort.js") },
-    Internal { name: "piw:web/encoding", aliases: &[], source: include_str!("js/encoding.js") },
-    Internal { name: "piw:web/clone", aliases: &[], source: include_str!("js/clone.js") },
+    Internal {
+        name: "piw:sdk/shapes",
+        aliases: &[],
+        source: include_str!("../sdk/shapes.js"),
+    },
+    Internal {
+        name: "piw:sdk/human",
+        aliases: &[],
+        source: include_str!("../sdk/human.js"),
+    },
+    Internal {
+        name: "piw:sdk/batch",
+        aliases: &[],
+        source: include_str!("../sdk/batch.js"),
+    },
+    Internal {
+        name: "piw:sdk/describe",
+        aliases: &[],
+        source: include_str!("../sdk/describe.js"),
+    },
+    Internal {
+        name: "piw:web/abort",
+        aliases: &[],
+        source: include_str!("js/abort.js"),
+    },
+    Internal {
+        name: "piw:web/encoding",
+        aliases: &[],
+        source: include_str!("js/encoding.js"),
+    },
+    Internal {
+        name: "piw:web/clone",
+        aliases: &[],
+        source: include_str!("js/clone.js"),
+    },
     node!("assert", "assert.js"),
     node!("assert/strict", "assert_strict.js"),
     node!("buffer", "buffer.js"),
@@ -61,9 +93,37 @@ const INTERNALS: &[Internal] = &[
 
 /// Names of Node's own modules that the host does not provide; a package of the same name wins over them.
 const OTHER_NODE: &[&str] = &[
-    "async_hooks", "cluster", "dgram", "diagnostics_channel", "dns", "dns/promises", "domain", "http", "http2", "https",
-    "inspector", "net", "punycode", "readline", "readline/promises", "repl", "sea", "sqlite", "stream", "stream/consumers",
-    "stream/promises", "stream/web", "sys", "test", "tls", "trace_events", "v8", "vm", "wasi", "worker_threads", "zlib",
+    "async_hooks",
+    "cluster",
+    "dgram",
+    "diagnostics_channel",
+    "dns",
+    "dns/promises",
+    "domain",
+    "http",
+    "http2",
+    "https",
+    "inspector",
+    "net",
+    "punycode",
+    "readline",
+    "readline/promises",
+    "repl",
+    "sea",
+    "sqlite",
+    "stream",
+    "stream/consumers",
+    "stream/promises",
+    "stream/web",
+    "sys",
+    "test",
+    "tls",
+    "trace_events",
+    "v8",
+    "vm",
+    "wasi",
+    "worker_threads",
+    "zlib",
 ];
 
 /// The canonical name of a provided module, by any specifier for it that users may write.
@@ -82,7 +142,10 @@ pub(super) fn is_internal(name: &str) -> bool {
 
 /// The source of a provided module: the body of a function of `(exports, module, require, host)`.
 pub(super) fn source(name: &str) -> Option<&'static str> {
-    INTERNALS.iter().find(|internal| internal.name == name).map(|internal| internal.source)
+    INTERNALS
+        .iter()
+        .find(|internal| internal.name == name)
+        .map(|internal| internal.source)
 }
 
 /// Whether Node has a module of this bare name that the host does not provide.
@@ -92,5 +155,8 @@ pub(super) fn is_node_builtin(specifier: &str) -> bool {
 
 /// Names of the provided Node modules, sorted, without `node:`.
 pub(super) fn node_names() -> Vec<&'static str> {
-    INTERNALS.iter().filter_map(|internal| internal.name.strip_prefix("node:")).collect()
+    INTERNALS
+        .iter()
+        .filter_map(|internal| internal.name.strip_prefix("node:"))
+        .collect()
 }

@@ -33,7 +33,12 @@ pub(super) fn sha1(data: &[u8]) -> [u8; 20] {
                 2 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
                 _ => (b ^ c ^ d, 0xca62_c1d6),
             };
-            let next = a.rotate_left(5).wrapping_add(f).wrapping_add(e).wrapping_add(k).wrapping_add(*word);
+            let next = a
+                .rotate_left(5)
+                .wrapping_add(f)
+                .wrapping_add(e)
+                .wrapping_add(k)
+                .wrapping_add(*word);
             (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
         }
         for (sum, add) in h.iter_mut().zip([a, b, c, d, e]) {
@@ -64,7 +69,11 @@ pub(super) fn md5(data: &[u8]) -> [u8; 16] {
                 2 => (b ^ c ^ d, (3 * i + 5) % 16),
                 _ => (c ^ (b | !d), (7 * i) % 16),
             };
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the constant is below 2^32 by definition")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the constant is below 2^32 by definition"
+            )]
             let k = (((i + 1) as f64).sin().abs() * 4_294_967_296.0) as u32;
             let sum = f.wrapping_add(a).wrapping_add(k).wrapping_add(m[g]);
             (a, d, c, b) = (d, c, b, b.wrapping_add(sum.rotate_left(SHIFTS[i / 16][i % 4])));

@@ -32,14 +32,22 @@ impl ScriptHandle {
     pub fn start(options: ScriptOptions) -> std::io::Result<Self> {
         let (requests, receiver) = mpsc::unbounded_channel();
         let (load_timeout, grace, watchdog) = (options.load_timeout, options.grace, options.watchdog);
-        thread::Builder::new().name("script".to_owned()).stack_size(THREAD_STACK).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            match runtime {
-                Ok(runtime) => runtime.block_on(worker::serve(options, receiver)),
-                Err(error) => tracing::error!(%error, "the script thread has no event loop"),
-            }
-        })?;
-        Ok(Self { requests, load_timeout, grace, watchdog })
+        thread::Builder::new()
+            .name("script".to_owned())
+            .stack_size(THREAD_STACK)
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                match runtime {
+                    Ok(runtime) => runtime.block_on(worker::serve(options, receiver)),
+                    Err(error) => tracing::error!(%error, "the script thread has no event loop"),
+                }
+            })?;
+        Ok(Self {
+            requests,
+            load_timeout,
+            grace,
+            watchdog,
+        })
     }
 
     fn stuck(&self, what: &str) -> String {
@@ -53,7 +61,11 @@ impl ScriptHandle {
 impl ScriptHost for ScriptHandle {
     async fn load(&self, entry: Entry) -> Result<Loaded, LoadError> {
         let (reply, answer) = oneshot::channel();
-        let gone = |message: String| LoadError { kind: LoadErrorKind::Stuck, message, stack: None };
+        let gone = |message: String| LoadError {
+            kind: LoadErrorKind::Stuck,
+            message,
+            stack: None,
+        };
         if self.requests.send(Request::Load { entry, reply }).is_err() {
             return Err(gone("the script thread is gone".to_owned()));
         }
@@ -66,7 +78,10 @@ impl ScriptHost for ScriptHandle {
 
     fn open_scope(&self, scope: &str, input: &Value) {
         // A dead thread shows at the next call.
-        let _ = self.requests.send(Request::OpenScope { scope: scope.to_owned(), input: input.to_string() });
+        let _ = self.requests.send(Request::OpenScope {
+            scope: scope.to_owned(),
+            input: input.to_string(),
+        });
     }
 
     fn record(&self, scope: &str, local_id: &str, result: &NodeResult) {
@@ -74,7 +89,11 @@ impl ScriptHost for ScriptHandle {
     }
 
     async fn call(&self, callback: CallbackRef, args: CallArgs) -> Result<Value, CallError> {
-        let gone = |message: String| CallError { kind: CallErrorKind::Stuck, message, stack: None };
+        let gone = |message: String| CallError {
+            kind: CallErrorKind::Stuck,
+            message,
+            stack: None,
+        };
         let (reply, mut answer) = oneshot::channel();
         let (deadline, cancel) = (args.deadline, args.cancel.clone());
         if self.requests.send(Request::Call { callback, args, reply }).is_err() {

@@ -42,7 +42,10 @@ impl Resolver for Resolve {
         if builtins::internal_name(name).is_none() && self.0.gate.borrow().is_some() && !self.0.pure {
             return Err(self.0.touch(ctx, &format!("import(\"{name}\")")));
         }
-        self.0.modules.resolve(base, name, false).map_err(|error| throw_import(ctx, &error))
+        self.0
+            .modules
+            .resolve(base, name, false)
+            .map_err(|error| throw_import(ctx, &error))
     }
 }
 
@@ -62,14 +65,24 @@ impl Loader for Load {
             let exports = self.call_glue(ctx, "internal", name)?;
             return synthetic(ctx, name, exports);
         }
-        let source = self.shared.modules.source(name).map_err(|error| throw_import(ctx, &error))?;
+        let source = self
+            .shared
+            .modules
+            .source(name)
+            .map_err(|error| throw_import(ctx, &error))?;
         match source.kind {
             Kind::Esm => {
                 let module = Module::declare(ctx.clone(), name, source.code.as_str()).map_err(|error| {
                     match (error, self.shared.modules.explain_syntax(name)) {
                         (Error::Exception, Some(message)) => {
                             ctx.catch();
-                            throw_import(ctx, &ImportError { code: "ERR_SYNTAX", message })
+                            throw_import(
+                                ctx,
+                                &ImportError {
+                                    code: "ERR_SYNTAX",
+                                    message,
+                                },
+                            )
                         }
                         (error, _) => error,
                     }
@@ -127,7 +140,9 @@ fn synthetic<'js>(ctx: &Ctx<'js>, name: &str, exports: Value<'js>) -> Result<Mod
                     default = "m.default";
                 }
             } else if is_export_name(&key) {
-                code.push_str(&format!("const v{index} = m[\"{key}\"]; export {{ v{index} as {key} }};\n"));
+                code.push_str(&format!(
+                    "const v{index} = m[\"{key}\"]; export {{ v{index} as {key} }};\n"
+                ));
             }
         }
     }
@@ -139,6 +154,8 @@ fn synthetic<'js>(ctx: &Ctx<'js>, name: &str, exports: Value<'js>) -> Result<Mod
 
 fn is_export_name(key: &str) -> bool {
     let mut chars = key.chars();
-    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$')
+    chars
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$')
 }

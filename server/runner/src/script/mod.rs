@@ -18,13 +18,15 @@ mod nesting;
 mod realm;
 mod shared;
 mod stack;
+#[cfg(test)]
+mod tests;
 mod transpile;
 mod value;
 mod worker;
 
-pub use handle::ScriptHandle;
 pub use api::{
     CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, CommandHost, CommandRequest, ConsoleLevel,
     ConsoleSink, Entry, LoadError, LoadErrorKind, Loaded, NoWorkflows, NodeResult, PublishUpdate, ScriptHost,
     ScriptOptions, WorkflowLookup,
 };
+pub use handle::ScriptHandle;

@@ -78,7 +78,9 @@ impl Modules {
     pub(super) fn new(verified: BTreeMap<PathBuf, Arc<[u8]>>, workflows: Arc<dyn WorkflowLookup>) -> Self {
         let options = |condition: &str| ResolveOptions {
             condition_names: vec!["node".into(), condition.into(), "default".into()],
-            extensions: [".ts", ".mts", ".js", ".mjs", ".cjs", ".cts", ".json", ".node"].map(String::from).to_vec(),
+            extensions: [".ts", ".mts", ".js", ".mjs", ".cjs", ".cts", ".json", ".node"]
+                .map(String::from)
+                .to_vec(),
             extension_alias: vec![
                 (".js".into(), vec![".js".into(), ".ts".into()]),
                 (".mjs".into(), vec![".mjs".into(), ".mts".into()]),
@@ -92,7 +94,10 @@ impl Modules {
             import: Resolver::new(options("import")),
             require: Resolver::new(options("require")),
             workflows,
-            state: RefCell::new(State { bytes: verified, ..State::default() }),
+            state: RefCell::new(State {
+                bytes: verified,
+                ..State::default()
+            }),
         }
     }
 
@@ -114,7 +119,13 @@ impl Modules {
             Entry::Builtin { id, revision, bytes } => {
                 let name = format!("builtin:{id}");
                 state.builtin_bytes.insert(name.clone(), Arc::clone(bytes));
-                state.refs.insert(name.clone(), SourceRef::Builtin { id: id.clone(), revision: revision.clone() });
+                state.refs.insert(
+                    name.clone(),
+                    SourceRef::Builtin {
+                        id: id.clone(),
+                        revision: revision.clone(),
+                    },
+                );
                 name
             }
         }
@@ -134,7 +145,11 @@ impl Modules {
     pub(super) fn resolve(&self, base: &str, specifier: &str, require: bool) -> Result<String, ImportError> {
         let name = self.find(base, specifier, require)?;
         if name != base {
-            self.state.borrow_mut().parents.entry(name.clone()).or_insert_with(|| base.to_owned());
+            self.state
+                .borrow_mut()
+                .parents
+                .entry(name.clone())
+                .or_insert_with(|| base.to_owned());
         }
         Ok(name)
     }
@@ -154,10 +169,22 @@ impl Modules {
                 .ok()
                 .and_then(|url| url.to_file_path().ok())
                 .map(|path| path.to_string_lossy().into_owned())
-                .ok_or_else(|| self.failed("ERR_MODULE_NOT_FOUND", base, specifier, "is not a file URL with an absolute path"));
+                .ok_or_else(|| {
+                    self.failed(
+                        "ERR_MODULE_NOT_FOUND",
+                        base,
+                        specifier,
+                        "is not a file URL with an absolute path",
+                    )
+                });
         }
         if specifier.contains("://") || specifier.starts_with("data:") {
-            return Err(self.failed("ERR_UNSUPPORTED", base, specifier, "only files and packages can be imported, not URLs"));
+            return Err(self.failed(
+                "ERR_UNSUPPORTED",
+                base,
+                specifier,
+                "only files and packages can be imported, not URLs",
+            ));
         }
         if base.starts_with("builtin:") {
             return self.find_from_builtin(base, specifier);
@@ -168,7 +195,11 @@ impl Modules {
             Ok(found) => {
                 let path = found.path();
                 let mut state = self.state.borrow_mut();
-                let name = state.aliases.get(path).cloned().unwrap_or_else(|| path.to_string_lossy().into_owned());
+                let name = state
+                    .aliases
+                    .get(path)
+                    .cloned()
+                    .unwrap_or_else(|| path.to_string_lossy().into_owned());
                 if let Some(module_type) = found.module_type() {
                     state.types.insert(name.clone(), module_type);
                 }
@@ -181,9 +212,15 @@ impl Modules {
 
     /// Built-in workflows import each other by relative path or `builtin:` id.
     fn find_from_builtin(&self, base: &str, specifier: &str) -> Result<String, ImportError> {
-        let id = specifier.strip_prefix("./").or_else(|| specifier.strip_prefix("builtin:")).unwrap_or(specifier);
+        let id = specifier
+            .strip_prefix("./")
+            .or_else(|| specifier.strip_prefix("builtin:"))
+            .unwrap_or(specifier);
         let id = id.split_once('.').map_or(id, |(stem, _)| stem);
-        let from = self.source_ref(base).unwrap_or(SourceRef::Builtin { id: base.to_owned(), revision: String::new() });
+        let from = self.source_ref(base).unwrap_or(SourceRef::Builtin {
+            id: base.to_owned(),
+            revision: String::new(),
+        });
         let entry = self
             .workflows
             .find(&format!("builtin:{id}"), &from)
@@ -226,7 +263,10 @@ impl Modules {
         let parent = self.state.borrow().parents.get(name).cloned();
         match parent {
             Some(parent) => self.failed(code, &parent, name, why),
-            None => ImportError { code, message: format!("cannot load {name}: {why}") },
+            None => ImportError {
+                code,
+                message: format!("cannot load {name}: {why}"),
+            },
         }
     }
 
@@ -247,7 +287,10 @@ impl Modules {
         if !name.contains("/node_modules/") {
             let identity = match state.refs.get(name) {
                 Some(identity) => identity.clone(),
-                None => SourceRef::File { path: name.to_owned(), hash: sha256_hex(&bytes) },
+                None => SourceRef::File {
+                    path: name.to_owned(),
+                    hash: sha256_hex(&bytes),
+                },
             };
             state.refs.insert(name.to_owned(), identity.clone());
             state.loaded.push(identity);
@@ -258,7 +301,11 @@ impl Modules {
 
     fn read(&self, name: &str) -> Result<Arc<[u8]>, ImportError> {
         let state = self.state.borrow();
-        if let Some(bytes) = state.builtin_bytes.get(name).or_else(|| state.bytes.get(Path::new(name))) {
+        if let Some(bytes) = state
+            .builtin_bytes
+            .get(name)
+            .or_else(|| state.bytes.get(Path::new(name)))
+        {
             return Ok(Arc::clone(bytes));
         }
         drop(state);
@@ -283,14 +330,27 @@ impl Modules {
         let extension = if name.starts_with("builtin:") {
             "ts"
         } else {
-            Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or("")
+            Path::new(name)
+                .extension()
+                .and_then(|extension| extension.to_str())
+                .unwrap_or("")
         };
-        let plain = |kind| Ok(Source { kind, code: text.to_owned(), map: None });
+        let plain = |kind| {
+            Ok(Source {
+                kind,
+                code: text.to_owned(),
+                map: None,
+            })
+        };
         match extension {
             "ts" | "mts" | "cts" => {
                 let done = transpile::typescript(name, text).map_err(|error| self.syntax(error))?;
                 let kind = if extension == "cts" { Kind::CommonJs } else { Kind::Esm };
-                Ok(Source { kind, code: done.code, map: done.map })
+                Ok(Source {
+                    kind,
+                    code: done.code,
+                    map: done.map,
+                })
             }
             "json" => plain(Kind::Json),
             "mjs" => plain(Kind::Esm),
@@ -310,13 +370,18 @@ impl Modules {
     }
 
     fn syntax(&self, error: transpile::SyntaxError) -> ImportError {
-        ImportError { code: "ERR_SYNTAX", message: error.0 }
+        ImportError {
+            code: "ERR_SYNTAX",
+            message: error.0,
+        }
     }
 
     /// A better text for a syntax error that the engine reported in plain JavaScript.
     pub(super) fn explain_syntax(&self, name: &str) -> Option<String> {
         let source = self.state.borrow().sources.get(name).cloned()?;
-        transpile::inspect_javascript(name, &source.code).error.map(|error| error.0)
+        transpile::inspect_javascript(name, &source.code)
+            .error
+            .map(|error| error.0)
     }
 }
 
@@ -336,7 +401,10 @@ fn may_be_module(text: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim_start();
         line.starts_with("import") || line.starts_with("export") || line.contains("import.meta")
-    }) || text.contains(";import") || text.contains(";export") || text.contains("}export") || text.contains("}from")
+    }) || text.contains(";import")
+        || text.contains(";export")
+        || text.contains("}export")
+        || text.contains("}from")
 }
 
 fn reason(error: &oxc_resolver::ResolveError, specifier: &str) -> String {

@@ -16,7 +16,14 @@ pub(super) struct TooDeep {
 
 /// Checks `text`; `Err` names the first place that is nested deeper than [`MAX_DEPTH`].
 pub(super) fn check(text: &str) -> Result<(), TooDeep> {
-    Scanner { bytes: text.as_bytes(), at: 0, open: Vec::new(), chain: 0, total: 0 }.run()
+    Scanner {
+        bytes: text.as_bytes(),
+        at: 0,
+        open: Vec::new(),
+        chain: 0,
+        total: 0,
+    }
+    .run()
 }
 
 struct Scanner<'a> {
@@ -46,7 +53,9 @@ impl Scanner<'_> {
                 b'(' | b'[' | b'{' => self.push(false),
                 b')' | b']' | b'}' => self.pop(byte),
                 b';' | b',' => self.chain = 0,
-                b'+' | b'-' | b'*' | b'%' | b'!' | b'~' | b'?' | b'&' | b'|' | b'^' | b'<' | b'=' | b'.' => self.chain += 1,
+                b'+' | b'-' | b'*' | b'%' | b'!' | b'~' | b'?' | b'&' | b'|' | b'^' | b'<' | b'=' | b'.' => {
+                    self.chain += 1
+                }
                 b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'$' => self.word(start),
                 _ => {}
             }
@@ -68,7 +77,11 @@ impl Scanner<'_> {
         self.total -= chain;
         // A call, an index or a parenthesised operand continues the chain it stands in; a block ends a statement, unless
         // `else` follows.
-        self.chain = if byte == b'}' && !hole && !self.else_follows() { 0 } else { chain + 1 };
+        self.chain = if byte == b'}' && !hole && !self.else_follows() {
+            0
+        } else {
+            chain + 1
+        };
         if hole {
             self.skip_template();
         }
@@ -82,14 +95,32 @@ impl Scanner<'_> {
 
     /// Words that nest their operand on the right.
     fn word(&mut self, start: usize) {
-        while self.bytes.get(self.at).is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$')) {
+        while self
+            .bytes
+            .get(self.at)
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+        {
             self.at += 1;
         }
         let word = &self.bytes[start..self.at];
         if matches!(
             word,
-            b"new" | b"typeof" | b"void" | b"delete" | b"await" | b"yield" | b"if" | b"else" | b"for" | b"while" | b"do"
-                | b"in" | b"instanceof" | b"extends" | b"keyof" | b"readonly"
+            b"new"
+                | b"typeof"
+                | b"void"
+                | b"delete"
+                | b"await"
+                | b"yield"
+                | b"if"
+                | b"else"
+                | b"for"
+                | b"while"
+                | b"do"
+                | b"in"
+                | b"instanceof"
+                | b"extends"
+                | b"keyof"
+                | b"readonly"
         ) {
             self.chain += 1;
         }

@@ -10,13 +10,15 @@ use piw_protocol::run::SourceRef;
 use rquickjs::context::EvalOptions;
 use rquickjs::promise::PromiseState;
 use rquickjs::{
-    CatchResultExt, CaughtError, Context, Ctx, Exception, Function, Module, Object, Persistent,
-    Runtime, TypedArray, Value,
+    CatchResultExt, CaughtError, Context, Ctx, Exception, Function, Module, Object, Persistent, Runtime, TypedArray,
+    Value,
 };
 use serde_json::Value as Json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::api::{CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
+use super::api::{
+    CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind,
+};
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
 use super::natives;
@@ -63,13 +65,22 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), stack: None, code: None }
+        Self {
+            kind,
+            message: message.into(),
+            stack: None,
+            code: None,
+        }
     }
 }
 
 impl From<Failure> for CallError {
     fn from(failure: Failure) -> Self {
-        Self { kind: failure.kind, message: failure.message, stack: failure.stack }
+        Self {
+            kind: failure.kind,
+            message: failure.message,
+            stack: failure.stack,
+        }
     }
 }
 
@@ -115,14 +126,29 @@ impl Realm {
                 unhandled.insert(hasher.finish(), thrown_text(&reason));
             }
         })));
-        runtime.set_loader(Resolve(Rc::clone(&shared)), Load { shared: Rc::clone(&shared), glue: Rc::clone(&glue) });
+        runtime.set_loader(
+            Resolve(Rc::clone(&shared)),
+            Load {
+                shared: Rc::clone(&shared),
+                glue: Rc::clone(&glue),
+            },
+        );
         let context = Context::full(&runtime).map_err(|error| error.to_string())?;
         context.with(|ctx| {
-            let made = bootstrap(&ctx, &shared).catch(&ctx).map_err(|error| error.to_string())?;
+            let made = bootstrap(&ctx, &shared)
+                .catch(&ctx)
+                .map_err(|error| error.to_string())?;
             *glue.borrow_mut() = Some(Persistent::save(&ctx, made));
             Ok::<_, String>(())
         })?;
-        Ok(Self { glue, context, runtime, shared, events, applied: HashMap::new() })
+        Ok(Self {
+            glue,
+            context,
+            runtime,
+            shared,
+            events,
+            applied: HashMap::new(),
+        })
     }
 
     fn glue<'js>(&self, ctx: &Ctx<'js>, function: &str) -> rquickjs::Result<Function<'js>> {
@@ -139,7 +165,9 @@ impl Realm {
         A: for<'js> rquickjs::function::IntoArgs<'js>,
     {
         self.context.with(|ctx| {
-            let done = self.glue(&ctx, function).and_then(|function| function.call::<_, Option<String>>(args));
+            let done = self
+                .glue(&ctx, function)
+                .and_then(|function| function.call::<_, Option<String>>(args));
             done.map_err(|error| self.failure(&ctx, error))
         })
     }
@@ -188,7 +216,8 @@ impl Realm {
     /// Runs one callback to its end and drops what it left running.
     pub(super) async fn call(&mut self, callback: &CallbackRef, args: CallArgs) -> Result<Json, CallError> {
         let gate = args.pure.then(|| label(callback));
-        self.shared.begin(gate, args.deadline, args.cancel.clone(), args.publish.clone());
+        self.shared
+            .begin(gate, args.deadline, args.cancel.clone(), args.publish.clone());
         let result = self.call_inner(callback, &args).await;
         let result = self.judge(result);
         self.finish();
@@ -212,7 +241,9 @@ impl Realm {
                     args.publish.is_some(),
                 ))
             };
-            begin().map(|value| Persistent::save(&ctx, value)).map_err(|error| self.failure(&ctx, error))
+            begin()
+                .map(|value| Persistent::save(&ctx, value))
+                .map_err(|error| self.failure(&ctx, error))
         })?;
         let settled = self.settle(started).await?;
         let json = self.context.with(|ctx| {
@@ -227,7 +258,8 @@ impl Realm {
             }
         })?;
         // Updates that were published without awaiting them count before the result does.
-        self.drive(|realm| realm.shared.pending.get() == 0 || realm.shared.publish.borrow().is_none()).await?;
+        self.drive(|realm| realm.shared.pending.get() == 0 || realm.shared.publish.borrow().is_none())
+            .await?;
         Ok(json)
     }
 
@@ -255,14 +287,18 @@ impl Realm {
     /// Leaves nothing of the call behind: no timer, process or queued job.
     fn finish(&mut self) {
         for reason in self.shared.unhandled.borrow_mut().drain().map(|(_, reason)| reason) {
-            self.shared.console.write(ConsoleLevel::Error, &format!("unhandled rejection: {reason}"));
+            self.shared
+                .console
+                .write(ConsoleLevel::Error, &format!("unhandled rejection: {reason}"));
         }
         let _ = self.ask("endCall", ());
         self.shared.drop_leftovers();
         // The gate is still closed while the last jobs run; an endless chain of them is cut off.
         self.shared.stopped.set(None);
         self.shared.cancel.replace(tokio_util::sync::CancellationToken::new());
-        self.shared.hard_stop.set(Some(Instant::now() + Duration::from_millis(50)));
+        self.shared
+            .hard_stop
+            .set(Some(Instant::now() + Duration::from_millis(50)));
         while self.run_job() {}
         self.shared.drop_leftovers();
         self.shared.stopped.set(None);
@@ -276,7 +312,8 @@ impl Realm {
     /// Prepares for `evaluate` and friends.
     pub(super) fn begin_load(&self) {
         let deadline = Instant::now() + self.shared.options.load_timeout;
-        self.shared.begin(None, Some(deadline), tokio_util::sync::CancellationToken::new(), None);
+        self.shared
+            .begin(None, Some(deadline), tokio_util::sync::CancellationToken::new(), None);
         self.shared.loader_open.set(true);
     }
 
@@ -298,32 +335,57 @@ impl Realm {
         };
         let seconds = self.shared.options.load_timeout.as_secs_f64();
         let (kind, message) = match (failure.kind, failure.code.as_deref()) {
-            (CallErrorKind::TimedOut, _) => {
-                (LoadErrorKind::TimedOut, format!("the module did not finish loading within {seconds} s"))
-            }
+            (CallErrorKind::TimedOut, _) => (
+                LoadErrorKind::TimedOut,
+                format!("the module did not finish loading within {seconds} s"),
+            ),
             (CallErrorKind::OutOfMemory, _) => (
                 LoadErrorKind::OutOfMemory,
-                format!("the module used more than the {} bytes of memory that scripts may use", self.shared.options.memory_limit),
+                format!(
+                    "the module used more than the {} bytes of memory that scripts may use",
+                    self.shared.options.memory_limit
+                ),
             ),
-            (CallErrorKind::Exit { code }, _) => {
-                (LoadErrorKind::Thrown, format!("process.exit({code}) was called while the module loaded"))
-            }
+            (CallErrorKind::Exit { code }, _) => (
+                LoadErrorKind::Thrown,
+                format!("process.exit({code}) was called while the module loaded"),
+            ),
             (_, Some("ERR_SYNTAX")) => (LoadErrorKind::Syntax, failure.message),
             (_, Some("ERR_MODULE_NOT_FOUND" | "ERR_UNKNOWN_BUILTIN_MODULE" | "ERR_UNSUPPORTED")) => {
                 (LoadErrorKind::Import, failure.message)
             }
             (_, Some("ERR_NOT_A_WORKFLOW")) => (LoadErrorKind::NotAWorkflow, failure.message),
             (_, Some("ERR_WORKFLOW_SHAPE")) => {
-                let place = failure.stack.as_deref().and_then(|stack| stack.lines().next()).unwrap_or("").trim();
-                let place = if place.is_empty() { String::new() } else { format!("\n  {place}") };
+                let place = failure
+                    .stack
+                    .as_deref()
+                    .and_then(|stack| stack.lines().next())
+                    .unwrap_or("")
+                    .trim();
+                let place = if place.is_empty() {
+                    String::new()
+                } else {
+                    format!("\n  {place}")
+                };
                 (LoadErrorKind::NotAWorkflow, format!("{}{place}", failure.message))
             }
             _ => {
-                let stack = failure.stack.as_deref().map(|stack| format!("\n{stack}")).unwrap_or_default();
-                (LoadErrorKind::Thrown, format!("the module threw while loading: {}{stack}", failure.message))
+                let stack = failure
+                    .stack
+                    .as_deref()
+                    .map(|stack| format!("\n{stack}"))
+                    .unwrap_or_default();
+                (
+                    LoadErrorKind::Thrown,
+                    format!("the module threw while loading: {}{stack}", failure.message),
+                )
             }
         };
-        LoadError { kind, message, stack: failure.stack }
+        LoadError {
+            kind,
+            message,
+            stack: failure.stack,
+        }
     }
 
     /// Runs jobs, timers and reports until `value` is no pending promise; answers with what it became.
@@ -331,14 +393,20 @@ impl Realm {
         let watched = value.clone();
         self.drive(move |realm| {
             realm.context.with(|ctx| {
-                let Ok(value) = watched.clone().restore(&ctx) else { return true };
-                value.into_promise().is_none_or(|promise| promise.state() != PromiseState::Pending)
+                let Ok(value) = watched.clone().restore(&ctx) else {
+                    return true;
+                };
+                value
+                    .into_promise()
+                    .is_none_or(|promise| promise.state() != PromiseState::Pending)
             })
         })
         .await?;
         self.context.with(|ctx| {
             let value = value.restore(&ctx).map_err(|error| self.failure(&ctx, error))?;
-            let Some(promise) = value.clone().into_promise() else { return Ok(Persistent::save(&ctx, value)) };
+            let Some(promise) = value.clone().into_promise() else {
+                return Ok(Persistent::save(&ctx, value));
+            };
             match promise.result::<Value<'_>>() {
                 Some(Ok(value)) => Ok(Persistent::save(&ctx, value)),
                 Some(Err(error)) => Err(self.failure(&ctx, error)),
@@ -423,8 +491,14 @@ impl Realm {
 
     /// Aborts the call's signal and grants the grace period.
     fn abort(&self, why: Stop) -> Result<(), Failure> {
-        self.shared.hard_stop.set(Some(Instant::now() + self.shared.options.grace));
-        let reason = if why == Stop::TimedOut { "TimeoutError" } else { "AbortError" };
+        self.shared
+            .hard_stop
+            .set(Some(Instant::now() + self.shared.options.grace));
+        let reason = if why == Stop::TimedOut {
+            "TimeoutError"
+        } else {
+            "AbortError"
+        };
         let told = self.ask("abort", (reason,));
         while self.shared.stopped.get().is_none() && self.run_job() {}
         told.map(drop)
@@ -442,7 +516,12 @@ impl Realm {
                 };
                 self.ask("finishOperation", (id, error, value)).map(drop)
             }
-            Event::Output { call, id, stream, bytes } if call == current => self.context.with(|ctx| {
+            Event::Output {
+                call,
+                id,
+                stream,
+                bytes,
+            } if call == current => self.context.with(|ctx| {
                 let push = || -> rquickjs::Result<()> {
                     let bytes = TypedArray::<u8>::new_copy(ctx.clone(), bytes)?;
                     self.glue(&ctx, "childOutput")?.call((id, stream, bytes))
@@ -477,23 +556,56 @@ impl Realm {
             CaughtError::Error(error) => (error.to_string(), None, None, String::new()),
             CaughtError::Value(value) => {
                 let memory_gone = value.is_null() && self.memory_is_short();
-                (if memory_gone { "out of memory".to_owned() } else { thrown_text(value) }, None, None, String::new())
+                (
+                    if memory_gone {
+                        "out of memory".to_owned()
+                    } else {
+                        thrown_text(value)
+                    },
+                    None,
+                    None,
+                    String::new(),
+                )
             }
             CaughtError::Exception(exception) => {
-                let stack = exception.stack().map(|stack| stack::remap(&stack, &*self.shared.modules));
+                let stack = exception
+                    .stack()
+                    .map(|stack| stack::remap(&stack, &*self.shared.modules));
                 let code = exception.as_object().get::<_, Option<String>>("code").ok().flatten();
-                let name = exception.as_object().get::<_, Option<String>>("name").ok().flatten().unwrap_or_default();
-                (thrown_text(exception.as_value()), stack.filter(|stack| !stack.is_empty()), code, name)
+                let name = exception
+                    .as_object()
+                    .get::<_, Option<String>>("name")
+                    .ok()
+                    .flatten()
+                    .unwrap_or_default();
+                (
+                    thrown_text(exception.as_value()),
+                    stack.filter(|stack| !stack.is_empty()),
+                    code,
+                    name,
+                )
             }
         };
         let memory = message == "out of memory" || (name == "InternalError" && message.ends_with("out of memory"));
-        let kind = if memory { CallErrorKind::OutOfMemory } else { CallErrorKind::Thrown };
+        let kind = if memory {
+            CallErrorKind::OutOfMemory
+        } else {
+            CallErrorKind::Thrown
+        };
         let message = if memory {
-            format!("out of memory: scripts may use {} bytes", self.shared.options.memory_limit)
+            format!(
+                "out of memory: scripts may use {} bytes",
+                self.shared.options.memory_limit
+            )
         } else {
             message
         };
-        Failure { kind, message, stack, code }
+        Failure {
+            kind,
+            message,
+            stack,
+            code,
+        }
     }
 
     fn memory_is_short(&self) -> bool {
@@ -518,8 +630,12 @@ fn thrown_text(thrown: &Value<'_>) -> String {
     let mut text = one_thrown(thrown);
     let mut at = thrown.clone();
     for _ in 0..4 {
-        let cause = at.as_object().and_then(|object| object.get::<_, Value<'_>>("cause").ok());
-        let Some(cause) = cause.filter(|cause| !cause.is_undefined() && !cause.is_null()) else { break };
+        let cause = at
+            .as_object()
+            .and_then(|object| object.get::<_, Value<'_>>("cause").ok());
+        let Some(cause) = cause.filter(|cause| !cause.is_undefined() && !cause.is_null()) else {
+            break;
+        };
         text.push_str("\n  caused by: ");
         text.push_str(&one_thrown(&cause));
         at = cause;
@@ -529,7 +645,10 @@ fn thrown_text(thrown: &Value<'_>) -> String {
 
 fn one_thrown(thrown: &Value<'_>) -> String {
     let ctx = thrown.ctx();
-    if let Some(object) = thrown.as_object().filter(|_| thrown.is_error() || is_error_like(thrown)) {
+    if let Some(object) = thrown
+        .as_object()
+        .filter(|_| thrown.is_error() || is_error_like(thrown))
+    {
         let part = |key: &str| object.get::<_, Option<String>>(key).ok().flatten().unwrap_or_default();
         let (name, message) = (part("name"), part("message"));
         return match (name.as_str(), message.as_str()) {
@@ -552,7 +671,9 @@ fn one_thrown(thrown: &Value<'_>) -> String {
 
 fn is_error_like(thrown: &Value<'_>) -> bool {
     thrown.as_object().is_some_and(|object| {
-        object.get::<_, Value<'_>>("message").is_ok_and(|message| message.is_string())
+        object
+            .get::<_, Value<'_>>("message")
+            .is_ok_and(|message| message.is_string())
             && object.get::<_, Value<'_>>("name").is_ok_and(|name| name.is_string())
     })
 }
@@ -570,4 +691,3 @@ fn label(callback: &CallbackRef) -> String {
         field => format!("{} of {node}", field.name()),
     }
 }
-

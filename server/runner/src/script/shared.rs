@@ -28,9 +28,18 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) enum Event {
     /// Operation `id` ended: JSON text, or an error's JSON text (`{message, code?, …}`).
-    Done { call: u64, id: u32, result: Result<String, String> },
+    Done {
+        call: u64,
+        id: u32,
+        result: Result<String, String>,
+    },
     /// A child process wrote to stdout (1) or stderr (2); an empty chunk ends the stream.
-    Output { call: u64, id: u32, stream: u8, bytes: Vec<u8> },
+    Output {
+        call: u64,
+        id: u32,
+        stream: u8,
+        bytes: Vec<u8>,
+    },
     /// A child process ended: JSON text `{code, signal}`.
     Exit { call: u64, id: u32, status: String },
 }

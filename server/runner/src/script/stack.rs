@@ -31,7 +31,9 @@ pub(super) fn remap(stack: &str, maps: &dyn Maps) -> String {
         if maps.is_internal(frame.module) {
             continue;
         }
-        let (row, column) = maps.position(frame.module, frame.line, frame.column).unwrap_or((frame.line, frame.column));
+        let (row, column) = maps
+            .position(frame.module, frame.line, frame.column)
+            .unwrap_or((frame.line, frame.column));
         out.push(match frame.function {
             Some(name) => format!("    at {name} ({}:{row}:{column})", frame.module),
             None => format!("    at {}:{row}:{column}", frame.module),
@@ -58,7 +60,12 @@ impl<'a> Frame<'a> {
         let (head, column) = place.rsplit_once(':')?;
         let (module, row) = head.rsplit_once(':')?;
         let function = function.filter(|name| !name.is_empty() && *name != "<anonymous>");
-        Some(Self { function, module, line: row.parse().ok()?, column: column.parse().ok()? })
+        Some(Self {
+            function,
+            module,
+            line: row.parse().ok()?,
+            column: column.parse().ok()?,
+        })
     }
 }
 
@@ -79,6 +86,9 @@ mod tests {
     #[test]
     fn frames_are_rewritten_and_host_frames_dropped() {
         let stack = "    at f (/p/a.ts:1:2)\n    at <anonymous> (/p/b.js:3:4)\n    at invoke (piw:host:9:9)\n    at call (native)\n    at /p/a.ts:5:6";
-        assert_eq!(remap(stack, &Shift), "    at f (/p/a.ts:11:3)\n    at /p/b.js:3:4\n    at /p/a.ts:15:7");
+        assert_eq!(
+            remap(stack, &Shift),
+            "    at f (/p/a.ts:11:3)\n    at /p/b.js:3:4\n    at /p/a.ts:15:7"
+        );
     }
 }

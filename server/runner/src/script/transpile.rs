@@ -35,15 +35,24 @@ pub(super) fn typescript(name: &str, source: &str) -> Result<Transpiled, SyntaxE
     let parsed = Parser::new(&allocator, source, source_type).parse();
     first_error(name, source, parsed.diagnostics.errors())?;
     let mut program = parsed.program;
-    let semantic = SemanticBuilder::new().with_check_syntax_error(true).with_enum_eval(true).build(&program);
+    let semantic = SemanticBuilder::new()
+        .with_check_syntax_error(true)
+        .with_enum_eval(true)
+        .build(&program);
     first_error(name, source, semantic.diagnostics.errors())?;
     let scoping = semantic.semantic.into_scoping();
     let transformed = Transformer::new(&allocator, Path::new(name), &TransformOptions::default())
         .build_with_scoping(scoping, &mut program);
     first_error(name, source, transformed.diagnostics.errors())?;
-    let options = CodegenOptions { source_map_path: Some(name.into()), ..CodegenOptions::default() };
+    let options = CodegenOptions {
+        source_map_path: Some(name.into()),
+        ..CodegenOptions::default()
+    };
     let printed = Codegen::new().with_options(options).build(&program);
-    Ok(Transpiled { code: printed.code, map: printed.map.map(SourceMap::into_owned) })
+    Ok(Transpiled {
+        code: printed.code,
+        map: printed.map.map(SourceMap::into_owned),
+    })
 }
 
 /// Explains a syntax error of plain JavaScript that the engine found, and tells modules from scripts.
@@ -57,12 +66,18 @@ pub(super) struct Inspection {
 /// Parses JavaScript without transforming it.
 pub(super) fn inspect_javascript(name: &str, source: &str) -> Inspection {
     if let Err(error) = guard_depth(name, source) {
-        return Inspection { is_module: false, error: Some(error) };
+        return Inspection {
+            is_module: false,
+            error: Some(error),
+        };
     }
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, source, SourceType::unambiguous()).parse();
     let error = first_error(name, source, parsed.diagnostics.errors()).err();
-    Inspection { is_module: parsed.module_record.has_module_syntax, error }
+    Inspection {
+        is_module: parsed.module_record.has_module_syntax,
+        error,
+    }
 }
 
 fn guard_depth(name: &str, source: &str) -> Result<(), SyntaxError> {
@@ -104,7 +119,12 @@ pub(super) fn located(name: &str, source: &str, offset: usize, message: &str) ->
     let column = source[line_start..offset].chars().count() + 1;
     let line = source[line_start..].lines().next().unwrap_or("");
     let skip = column.saturating_sub(WIDTH / 2);
-    let shown: String = line.chars().skip(skip).take(WIDTH).map(|c| if c == '\t' { ' ' } else { c }).collect();
+    let shown: String = line
+        .chars()
+        .skip(skip)
+        .take(WIDTH)
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .collect();
     let gutter = number.to_string();
     let pad = " ".repeat(gutter.len());
     let caret = " ".repeat(column - 1 - skip);
@@ -120,12 +140,17 @@ mod tests {
         let source = "import type { A } from './a';\nimport { B, used } from './b';\nenum Color { Red, Green = 'g' }\nnamespace N { export const x = 1 }\nclass P { constructor(private readonly a: number) {} get(): number { return this.a } }\nconst y = <number>(used as unknown);\nconst z: B = y satisfies B;\nexport default z!;\n";
         let out = typescript("/p/x.ts", source).expect("valid").code;
         assert!(!out.contains("./a") && out.contains("./b"), "{out}");
-        assert!(out.contains("this.a = a") && out.contains("Color") && !out.contains("number"), "{out}");
+        assert!(
+            out.contains("this.a = a") && out.contains("Color") && !out.contains("number"),
+            "{out}"
+        );
     }
 
     #[test]
     fn syntax_errors_show_position_and_line() {
-        let SyntaxError(text) = typescript("/p/x.ts", "const a = 1;\nconst b = = 2;\n").err().expect("invalid");
+        let SyntaxError(text) = typescript("/p/x.ts", "const a = 1;\nconst b = = 2;\n")
+            .err()
+            .expect("invalid");
         assert!(text.starts_with("/p/x.ts:2:11: "), "{text}");
         assert!(text.contains("  2 | const b = = 2;\n    |           ^"), "{text}");
     }

@@ -29,7 +29,11 @@ impl From<rquickjs::Error> for NotJson {
 
 /// Converts `value`; `undefined` at the top becomes `null`.
 pub(super) fn to_json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Result<Json, NotJson> {
-    let mut walk = Walk { ctx: ctx.clone(), path: Vec::new(), ancestors: Vec::new() };
+    let mut walk = Walk {
+        ctx: ctx.clone(),
+        path: Vec::new(),
+        ancestors: Vec::new(),
+    };
     Ok(walk.convert(value, "")?.unwrap_or(Json::Null))
 }
 
@@ -117,7 +121,11 @@ impl<'js> Walk<'js> {
             }
         }
         self.ancestors.push(object.clone());
-        let converted = if object.is_array() { self.array(&object) } else { self.plain(&object) };
+        let converted = if object.is_array() {
+            self.array(&object)
+        } else {
+            self.plain(&object)
+        };
         self.ancestors.pop();
         converted.map(Some)
     }
@@ -188,6 +196,8 @@ fn json_number(number: f64) -> Json {
 
 fn is_identifier(key: &str) -> bool {
     let mut chars = key.chars();
-    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$')
+    chars
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$')
 }

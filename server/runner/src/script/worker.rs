@@ -21,20 +21,48 @@ const MAX_INCLUDES: usize = 4_096;
 
 /// What the handle asks of the thread.
 pub(super) enum Request {
-    Load { entry: Entry, reply: oneshot::Sender<Result<Loaded, LoadError>> },
-    OpenScope { scope: String, input: String },
-    Record { scope: String, local_id: String, meta: String, output: String, ok: bool },
-    Call { callback: CallbackRef, args: CallArgs, reply: oneshot::Sender<Result<Value, CallError>> },
+    Load {
+        entry: Entry,
+        reply: oneshot::Sender<Result<Loaded, LoadError>>,
+    },
+    OpenScope {
+        scope: String,
+        input: String,
+    },
+    Record {
+        scope: String,
+        local_id: String,
+        meta: String,
+        output: String,
+        ok: bool,
+    },
+    Call {
+        callback: CallbackRef,
+        args: CallArgs,
+        reply: oneshot::Sender<Result<Value, CallError>>,
+    },
 }
 
 impl Request {
     /// A record of `result`, serialised by the caller's thread.
     pub(super) fn record(scope: &str, local_id: &str, result: &NodeResult) -> Self {
         let mut meta = serde_json::Map::new();
-        meta.insert("outcome".into(), serde_json::to_value(result.outcome).unwrap_or_default());
+        meta.insert(
+            "outcome".into(),
+            serde_json::to_value(result.outcome).unwrap_or_default(),
+        );
         let optional = [
-            ("error", result.error.as_ref().and_then(|error| serde_json::to_value(error).ok())),
-            ("action", result.action.as_ref().and_then(|action| serde_json::to_value(action).ok())),
+            (
+                "error",
+                result.error.as_ref().and_then(|error| serde_json::to_value(error).ok()),
+            ),
+            (
+                "action",
+                result
+                    .action
+                    .as_ref()
+                    .and_then(|action| serde_json::to_value(action).ok()),
+            ),
             ("exit", result.exit.clone().map(Value::from)),
         ];
         for (key, value) in optional {
@@ -59,7 +87,13 @@ pub(super) async fn serve(options: ScriptOptions, mut requests: mpsc::UnboundedR
         match request {
             Request::Load { entry, reply } => drop(reply.send(worker.load(entry).await)),
             Request::OpenScope { scope, input } => worker.journal.open(scope, input),
-            Request::Record { scope, local_id, meta, output, ok } => worker.journal.record(&scope, local_id, meta, output, ok),
+            Request::Record {
+                scope,
+                local_id,
+                meta,
+                output,
+                ok,
+            } => worker.journal.record(&scope, local_id, meta, output, ok),
             Request::Call { callback, args, reply } => drop(reply.send(worker.call(&callback, args).await)),
         }
     }
@@ -90,7 +124,14 @@ struct Record {
 impl Journal {
     fn open(&mut self, scope: String, input: String) {
         self.seq += 1;
-        self.scopes.insert(scope, Scope { opened: self.seq, input, ..Scope::default() });
+        self.scopes.insert(
+            scope,
+            Scope {
+                opened: self.seq,
+                input,
+                ..Scope::default()
+            },
+        );
     }
 
     fn record(&mut self, scope: &str, id: String, meta: String, output: String, ok: bool) {
@@ -174,7 +215,10 @@ impl Worker {
         self.references.clear();
         let parts = Parts {
             options: Rc::clone(&self.options),
-            modules: Rc::new(Modules::new(self.options.verified.clone(), self.options.workflows.clone())),
+            modules: Rc::new(Modules::new(
+                self.options.verified.clone(),
+                self.options.workflows.clone(),
+            )),
             console: Rc::new(Console::new(Rc::clone(&self.options))),
             started: Instant::now(),
         };
@@ -194,7 +238,11 @@ impl Worker {
             Err(failure) => Err(failure),
         };
         let loaded = loaded.map_err(|failure| match failure.code.as_deref() {
-            Some("ERR_INCLUDE") => LoadError { kind: LoadErrorKind::Include, message: failure.message, stack: failure.stack },
+            Some("ERR_INCLUDE") => LoadError {
+                kind: LoadErrorKind::Include,
+                message: failure.message,
+                stack: failure.stack,
+            },
             _ => realm.load_error(failure),
         });
         realm.end_load();
@@ -210,7 +258,9 @@ impl Worker {
         realm.begin_load();
         realm.evaluate(name, None).await?;
         for _ in 0..MAX_INCLUDES {
-            let Some((number, reference, from)) = realm.next_reference()? else { return Ok(()) };
+            let Some((number, reference, from)) = realm.next_reference()? else {
+                return Ok(());
+            };
             let target = self.lookup(parts, &reference, &from)?;
             realm.evaluate(&target, Some(number)).await?;
         }
@@ -222,10 +272,10 @@ impl Worker {
         if let Some(found) = self.references.get(&key) {
             return Ok(found.clone());
         }
-        let source = parts
-            .modules
-            .source_ref(from)
-            .unwrap_or_else(|| SourceRef::File { path: from.to_owned(), hash: String::new() });
+        let source = parts.modules.source_ref(from).unwrap_or_else(|| SourceRef::File {
+            path: from.to_owned(),
+            hash: String::new(),
+        });
         let entry = local_file(reference, from)
             .unwrap_or_else(|| self.options.workflows.find(reference, &source))
             .map_err(|why| include_failure(format!("cannot include \"{reference}\" in {from}: {why}")))?;
@@ -259,13 +309,19 @@ impl Worker {
             return;
         }
         self.pure = Pure::Impossible;
-        let (Some(parts), Some((name, _))) = (self.parts.clone(), self.entry.clone()) else { return };
-        let Ok(mut realm) = Realm::new(&parts, true) else { return };
+        let (Some(parts), Some((name, _))) = (self.parts.clone(), self.entry.clone()) else {
+            return;
+        };
+        let Ok(mut realm) = Realm::new(&parts, true) else {
+            return;
+        };
         let loaded = self.load_into(&mut realm, &parts, &name).await;
         let touched = realm.end_load();
         match (loaded, touched) {
             (Ok(()), None) => self.pure = Pure::Ready(Box::new(realm)),
-            (Err(failure), None) => tracing::debug!(message = %failure.message, "module does not load in the pure runtime"),
+            (Err(failure), None) => {
+                tracing::debug!(message = %failure.message, "module does not load in the pure runtime")
+            }
             (_, Some(what)) => tracing::debug!(%what, "module needs an effect at its top level; using the gate"),
         }
     }
@@ -293,12 +349,20 @@ fn local_file(reference: &str, from: &str) -> Option<Result<Entry, String>> {
         plain
     });
     Some(match std::fs::read(&plain) {
-        Ok(bytes) => Ok(Entry::File { path: plain, bytes: bytes.into() }),
+        Ok(bytes) => Ok(Entry::File {
+            path: plain,
+            bytes: bytes.into(),
+        }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("no such file: {}", plain.display())),
         Err(error) => Err(format!("{}: {error}", plain.display())),
     })
 }
 
 fn include_failure(message: String) -> Failure {
-    Failure { kind: CallErrorKind::Thrown, message, stack: None, code: Some("ERR_INCLUDE".to_owned()) }
+    Failure {
+        kind: CallErrorKind::Thrown,
+        message,
+        stack: None,
+        code: Some("ERR_INCLUDE".to_owned()),
+    }
 }

@@ -1,0 +1,4 @@
+// node:timers.
+"use strict";
+const timers = require("piw:timers");
+module.exports = { ...timers };

@@ -1,0 +1,3 @@
+// node:tty: nothing is a terminal.
+"use strict";
+module.exports = { isatty: () => false };

@@ -69,8 +69,19 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Share
 }
 
 fn content<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()> {
-    native!(ctx, host, files, "fsRead", |at, ctx, path: String| -> TypedArray<'js, u8> { at.read(&ctx, &path) });
-    native!(ctx, host, files, "fsWrite", |at, ctx, path: String, bytes: TypedArray<'js, u8>, flag: String, mode: u32| -> () {
+    native!(ctx, host, files, "fsRead", |at,
+                                         ctx,
+                                         path: String|
+     -> TypedArray<'js, u8> {
+        at.read(&ctx, &path)
+    });
+    native!(ctx, host, files, "fsWrite", |at,
+                                          ctx,
+                                          path: String,
+                                          bytes: TypedArray<'js, u8>,
+                                          flag: String,
+                                          mode: u32|
+     -> () {
         let bytes = view(&ctx, &bytes)?;
         at.on(&ctx, &path, "open", |full| {
             let mut options = fs::OpenOptions::new();
@@ -85,7 +96,12 @@ fn content<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()>
             options.open(full)?.write_all(bytes)
         })
     });
-    native!(ctx, host, files, "fsCopy", |at, ctx, from: String, to: String, exclusive: bool| -> () {
+    native!(ctx, host, files, "fsCopy", |at,
+                                         ctx,
+                                         from: String,
+                                         to: String,
+                                         exclusive: bool|
+     -> () {
         let target = at.path(&ctx, &to)?;
         at.on(&ctx, &from, "copyfile", |full| {
             if exclusive && target.symlink_metadata().is_ok() {
@@ -94,16 +110,32 @@ fn content<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()>
             fs::copy(full, &target).map(drop)
         })
     });
-    native!(ctx, host, files, "fsTruncate", |at, ctx, path: String, length: f64| -> () {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a non-negative integer")]
+    native!(ctx, host, files, "fsTruncate", |at,
+                                             ctx,
+                                             path: String,
+                                             length: f64|
+     -> () {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to a non-negative integer"
+        )]
         let length = length.max(0.0) as u64;
-        at.on(&ctx, &path, "open", |full| fs::OpenOptions::new().write(true).open(full)?.set_len(length))
+        at.on(&ctx, &path, "open", |full| {
+            fs::OpenOptions::new().write(true).open(full)?.set_len(length)
+        })
     });
-    native!(ctx, host, files, "fsRename", |at, ctx, from: String, to: String| -> () {
+    native!(ctx, host, files, "fsRename", |at,
+                                           ctx,
+                                           from: String,
+                                           to: String|
+     -> () {
         let target = at.path(&ctx, &to)?;
         at.on(&ctx, &from, "rename", |full| fs::rename(full, &target))
     });
-    native!(ctx, host, files, "fsUnlink", |at, ctx, path: String| -> () { at.on(&ctx, &path, "unlink", |full| fs::remove_file(full)) });
+    native!(ctx, host, files, "fsUnlink", |at, ctx, path: String| -> () {
+        at.on(&ctx, &path, "unlink", |full| fs::remove_file(full))
+    });
     Ok(())
 }
 
@@ -113,7 +145,10 @@ fn directories<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result
             fs::read_dir(full)?
                 .map(|entry| {
                     let entry = entry?;
-                    Ok((entry.file_name().to_string_lossy().into_owned(), kind(entry.file_type()?)))
+                    Ok((
+                        entry.file_name().to_string_lossy().into_owned(),
+                        kind(entry.file_type()?),
+                    ))
                 })
                 .collect::<io::Result<Vec<_>>>()
         })?;
@@ -127,7 +162,12 @@ fn directories<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result
         }
         Ok(out)
     });
-    native!(ctx, host, files, "fsMkdir", |at, ctx, path: String, recursive: bool, mode: u32| -> Option<String> {
+    native!(ctx, host, files, "fsMkdir", |at,
+                                          ctx,
+                                          path: String,
+                                          recursive: bool,
+                                          mode: u32|
+     -> Option<String> {
         at.on(&ctx, &path, "mkdir", |full| {
             let first = recursive.then(|| first_missing(full)).flatten();
             if recursive && full.is_dir() {
@@ -137,8 +177,15 @@ fn directories<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result
             Ok(first.map(|path| path.to_string_lossy().into_owned()))
         })
     });
-    native!(ctx, host, files, "fsRmdir", |at, ctx, path: String| -> () { at.on(&ctx, &path, "rmdir", |full| fs::remove_dir(full)) });
-    native!(ctx, host, files, "fsRm", |at, ctx, path: String, recursive: bool, force: bool| -> () {
+    native!(ctx, host, files, "fsRmdir", |at, ctx, path: String| -> () {
+        at.on(&ctx, &path, "rmdir", |full| fs::remove_dir(full))
+    });
+    native!(ctx, host, files, "fsRm", |at,
+                                       ctx,
+                                       path: String,
+                                       recursive: bool,
+                                       force: bool|
+     -> () {
         at.on(&ctx, &path, "rm", |full| {
             let done = match full.symlink_metadata() {
                 Ok(meta) if meta.is_dir() && recursive => fs::remove_dir_all(full),
@@ -156,35 +203,57 @@ fn directories<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result
         for _ in 0..16 {
             let id = uuid::Uuid::new_v4().simple().to_string();
             let path = format!("{prefix}{}", &id[..6]);
-            match at.on(&ctx, &path, "mkdtemp", |full| match fs::DirBuilder::new().mode(0o700).create(full) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                other => other.map(|()| true),
+            match at.on(&ctx, &path, "mkdtemp", |full| {
+                match fs::DirBuilder::new().mode(0o700).create(full) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                    other => other.map(|()| true),
+                }
             }) {
                 Ok(true) => return Ok(path),
                 Ok(false) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(throw_io(&ctx, &io::Error::from_raw_os_error(libc::EEXIST), "mkdtemp", &prefix))
+        Err(throw_io(
+            &ctx,
+            &io::Error::from_raw_os_error(libc::EEXIST),
+            "mkdtemp",
+            &prefix,
+        ))
     });
     Ok(())
 }
 
 fn first_missing(path: &Path) -> Option<PathBuf> {
-    path.ancestors().take_while(|ancestor| !ancestor.exists()).last().map(Path::to_path_buf)
+    path.ancestors()
+        .take_while(|ancestor| !ancestor.exists())
+        .last()
+        .map(Path::to_path_buf)
 }
 
 fn links<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()> {
     native!(ctx, host, files, "fsRealpath", |at, ctx, path: String| -> String {
-        at.on(&ctx, &path, "realpath", |full| Ok(full.canonicalize()?.to_string_lossy().into_owned()))
+        at.on(&ctx, &path, "realpath", |full| {
+            Ok(full.canonicalize()?.to_string_lossy().into_owned())
+        })
     });
     native!(ctx, host, files, "fsReadlink", |at, ctx, path: String| -> String {
-        at.on(&ctx, &path, "readlink", |full| Ok(fs::read_link(full)?.to_string_lossy().into_owned()))
+        at.on(&ctx, &path, "readlink", |full| {
+            Ok(fs::read_link(full)?.to_string_lossy().into_owned())
+        })
     });
-    native!(ctx, host, files, "fsSymlink", |at, ctx, target: String, path: String| -> () {
+    native!(ctx, host, files, "fsSymlink", |at,
+                                            ctx,
+                                            target: String,
+                                            path: String|
+     -> () {
         at.on(&ctx, &path, "symlink", |full| std::os::unix::fs::symlink(&target, full))
     });
-    native!(ctx, host, files, "fsLink", |at, ctx, from: String, path: String| -> () {
+    native!(ctx, host, files, "fsLink", |at,
+                                         ctx,
+                                         from: String,
+                                         path: String|
+     -> () {
         let source = at.path(&ctx, &from)?;
         at.on(&ctx, &path, "link", |full| fs::hard_link(&source, full))
     });
@@ -192,9 +261,19 @@ fn links<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()> {
 }
 
 fn attributes<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<()> {
-    native!(ctx, host, files, "fsStat", |at, ctx, path: String, follow: bool| -> Object<'js> {
+    native!(ctx, host, files, "fsStat", |at,
+                                         ctx,
+                                         path: String,
+                                         follow: bool|
+     -> Object<'js> {
         let call = if follow { "stat" } else { "lstat" };
-        let meta = at.on(&ctx, &path, call, |full| if follow { fs::metadata(full) } else { fs::symlink_metadata(full) })?;
+        let meta = at.on(&ctx, &path, call, |full| {
+            if follow {
+                fs::metadata(full)
+            } else {
+                fs::symlink_metadata(full)
+            }
+        })?;
         let out = Object::new(ctx)?;
         out.set("kind", kind(meta.file_type()))?;
         #[expect(clippy::cast_precision_loss, reason = "numbers as Node gives them")]
@@ -216,7 +295,10 @@ fn attributes<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<
         for (name, number) in numbers {
             out.set(name, number)?;
         }
-        let born = meta.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let born = meta
+            .created()
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         out.set("birthtimeMs", born.map_or(0.0, |time| time.as_secs_f64() * 1e3))?;
         Ok(out)
     });
@@ -227,12 +309,21 @@ fn attributes<'js>(ctx: &Ctx<'js>, host: &Object<'js>, files: &Files) -> Result<
         })
     });
     native!(ctx, host, files, "fsChmod", |at, ctx, path: String, mode: u32| -> () {
-        at.on(&ctx, &path, "chmod", |full| fs::set_permissions(full, fs::Permissions::from_mode(mode)))
+        at.on(&ctx, &path, "chmod", |full| {
+            fs::set_permissions(full, fs::Permissions::from_mode(mode))
+        })
     });
-    native!(ctx, host, files, "fsUtimes", |at, ctx, path: String, atime: f64, mtime: f64| -> () {
+    native!(ctx, host, files, "fsUtimes", |at,
+                                           ctx,
+                                           path: String,
+                                           atime: f64,
+                                           mtime: f64|
+     -> () {
         at.on(&ctx, &path, "utime", |full| {
             let stamp = |seconds: f64| UNIX_EPOCH + Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
-            let times = fs::FileTimes::new().set_accessed(stamp(atime)).set_modified(stamp(mtime));
+            let times = fs::FileTimes::new()
+                .set_accessed(stamp(atime))
+                .set_modified(stamp(mtime));
             fs::File::open(full)?.set_times(times)
         })
     });

@@ -28,7 +28,11 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, shared: &Rc<Shared>) -> Result<Object
 /// Throws an error of the operating system as Node does: `ENOENT: no such file or directory, open '/x'`.
 fn throw_io(ctx: &Ctx<'_>, error: &std::io::Error, call: &str, path: &str) -> rquickjs::Error {
     let (code, text) = describe_io(error);
-    let place = if path.is_empty() { String::new() } else { format!(" '{path}'") };
+    let place = if path.is_empty() {
+        String::new()
+    } else {
+        format!(" '{path}'")
+    };
     let made = (|| {
         let exception = Exception::from_message(ctx.clone(), &format!("{code}: {text}, {call}{place}"))?;
         let object = exception.as_object();

@@ -63,7 +63,11 @@ impl Spec {
         command.env_clear();
         command.envs(self.env.as_ref().unwrap_or(&shared.options.env));
         let stdio = |how: &str| if how == "ignore" { Stdio::null() } else { Stdio::piped() };
-        command.stdin(if self.stdio[0] == "pipe" { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if self.stdio[0] == "pipe" {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
         command.stdout(stdio(&self.stdio[1])).stderr(stdio(&self.stdio[2]));
         if self.detached {
             command.process_group(0);
@@ -75,8 +79,12 @@ impl Spec {
 /// Sends a signal to one process; errors (it is gone) do not matter.
 pub(in crate::script) fn kill(pid: u32, signal: i32) -> bool {
     // Process 0 would mean the caller's own group.
-    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };
-    let Ok(signal) = nix::sys::signal::Signal::try_from(signal) else { return false };
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else {
+        return false;
+    };
+    let Ok(signal) = nix::sys::signal::Signal::try_from(signal) else {
+        return false;
+    };
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).is_ok()
 }
 
@@ -111,15 +119,30 @@ fn facts<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result
             facts.set("uid", nix::unistd::getuid().as_raw())?;
             facts.set("gid", nix::unistd::getgid().as_raw())?;
             facts.set("tmpdir", std::env::temp_dir().to_string_lossy().into_owned())?;
-            facts.set("cpus", std::thread::available_parallelism().map_or(1, std::num::NonZero::get))?;
+            facts.set(
+                "cpus",
+                std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            )?;
             let name = nix::sys::utsname::uname().ok();
-            let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-            facts.set("hostname", text(name.as_ref().map(nix::sys::utsname::UtsName::nodename)))?;
+            let text = |part: Option<&std::ffi::OsStr>| {
+                part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
+            };
+            facts.set(
+                "hostname",
+                text(name.as_ref().map(nix::sys::utsname::UtsName::nodename)),
+            )?;
             facts.set("sysname", text(name.as_ref().map(nix::sys::utsname::UtsName::sysname)))?;
             facts.set("release", text(name.as_ref().map(nix::sys::utsname::UtsName::release)))?;
             let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
-            facts.set("username", user.as_ref().map(|user| user.name.clone()).unwrap_or_default())?;
-            facts.set("homedir", user.map(|user| user.dir.to_string_lossy().into_owned()).unwrap_or_default())?;
+            facts.set(
+                "username",
+                user.as_ref().map(|user| user.name.clone()).unwrap_or_default(),
+            )?;
+            facts.set(
+                "homedir",
+                user.map(|user| user.dir.to_string_lossy().into_owned())
+                    .unwrap_or_default(),
+            )?;
             Ok(facts)
         })?,
     )
@@ -129,21 +152,27 @@ fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Res
     let at = Rc::clone(shared);
     host.set(
         "spawn",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, id: u32, spec: String| -> Result<u32> {
-            at.effect(&ctx, "node:child_process")?;
-            let spec = parse(&ctx, &spec)?;
-            start(&at, id, &spec).map_err(|error| throw_io(&ctx, &error, "spawn", &spec.command))
-        })?,
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, id: u32, spec: String| -> Result<u32> {
+                at.effect(&ctx, "node:child_process")?;
+                let spec = parse(&ctx, &spec)?;
+                start(&at, id, &spec).map_err(|error| throw_io(&ctx, &error, "spawn", &spec.command))
+            },
+        )?,
     )?;
     let at = Rc::clone(shared);
     host.set(
         "childWrite",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, id: u32, bytes: TypedArray<'js, u8>| -> Result<bool> {
-            let bytes = view(&ctx, &bytes)?.to_vec();
-            let children = at.children.borrow();
-            let stdin = children.get(&id).and_then(|child| child.stdin.as_ref());
-            Ok(stdin.is_some_and(|stdin| stdin.send(bytes).is_ok()))
-        })?,
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, id: u32, bytes: TypedArray<'js, u8>| -> Result<bool> {
+                let bytes = view(&ctx, &bytes)?.to_vec();
+                let children = at.children.borrow();
+                let stdin = children.get(&id).and_then(|child| child.stdin.as_ref());
+                Ok(stdin.is_some_and(|stdin| stdin.send(bytes).is_ok()))
+            },
+        )?,
     )?;
     let at = Rc::clone(shared);
     host.set(
@@ -157,21 +186,31 @@ fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Res
     let at = Rc::clone(shared);
     host.set(
         "childKill",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, id: u32, signal: i32| -> Result<bool> {
-            at.effect(&ctx, "node:child_process")?;
-            Ok(at.children.borrow().get(&id).is_some_and(|child| kill(child.pid, signal)))
-        })?,
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, id: u32, signal: i32| -> Result<bool> {
+                at.effect(&ctx, "node:child_process")?;
+                Ok(at
+                    .children
+                    .borrow()
+                    .get(&id)
+                    .is_some_and(|child| kill(child.pid, signal)))
+            },
+        )?,
     )?;
     let at = Rc::clone(shared);
     host.set(
         "kill",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, pid: i32, signal: i32| -> Result<bool> {
-            at.effect(&ctx, "process.kill")?;
-            let signal = nix::sys::signal::Signal::try_from(signal).ok();
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)
-                .map(|()| true)
-                .map_err(|error| throw_io(&ctx, &std::io::Error::from(error), "kill", ""))
-        })?,
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, pid: i32, signal: i32| -> Result<bool> {
+                at.effect(&ctx, "process.kill")?;
+                let signal = nix::sys::signal::Signal::try_from(signal).ok();
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)
+                    .map(|()| true)
+                    .map_err(|error| throw_io(&ctx, &std::io::Error::from(error), "kill", ""))
+            },
+        )?,
     )?;
     let at = Rc::clone(shared);
     host.set(
@@ -181,7 +220,10 @@ fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Res
             move |ctx: Ctx<'js>, spec: String, input: Option<TypedArray<'js, u8>>| -> Result<Object<'js>> {
                 at.effect(&ctx, "node:child_process")?;
                 let spec = parse(&ctx, &spec)?;
-                let input = input.as_ref().map(|input| view(&ctx, input).map(<[u8]>::to_vec)).transpose()?;
+                let input = input
+                    .as_ref()
+                    .map(|input| view(&ctx, input).map(<[u8]>::to_vec))
+                    .transpose()?;
                 let out = Object::new(ctx.clone())?;
                 match run_to_end(&at, &spec, input) {
                     Ok(done) => {
@@ -205,7 +247,8 @@ fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Res
 }
 
 fn parse(ctx: &Ctx<'_>, spec: &str) -> Result<Spec> {
-    serde_json::from_str(spec).map_err(|error| Exception::throw_type(ctx, &format!("malformed process options: {error}")))
+    serde_json::from_str(spec)
+        .map_err(|error| Exception::throw_type(ctx, &format!("malformed process options: {error}")))
 }
 
 fn status_json(status: ExitStatus) -> Value {
@@ -213,7 +256,9 @@ fn status_json(status: ExitStatus) -> Value {
 }
 
 fn start(shared: &Shared, id: u32, spec: &Spec) -> std::io::Result<u32> {
-    let mut child = tokio::process::Command::from(spec.command(shared)).kill_on_drop(true).spawn()?;
+    let mut child = tokio::process::Command::from(spec.command(shared))
+        .kill_on_drop(true)
+        .spawn()?;
     let pid = child.id().unwrap_or(0);
     let call = shared.call.get();
     let gone = CancellationToken::new();
@@ -228,9 +273,22 @@ fn start(shared: &Shared, id: u32, spec: &Spec) -> std::io::Result<u32> {
         });
         sender
     });
-    let out = child.stdout.take().map(|pipe| forward(pipe, 1, call, id, shared.events.clone()));
-    let err = child.stderr.take().map(|pipe| forward(pipe, 2, call, id, shared.events.clone()));
-    shared.children.borrow_mut().insert(id, Child { pid, stdin, gone: gone.clone() });
+    let out = child
+        .stdout
+        .take()
+        .map(|pipe| forward(pipe, 1, call, id, shared.events.clone()));
+    let err = child
+        .stderr
+        .take()
+        .map(|pipe| forward(pipe, 2, call, id, shared.events.clone()));
+    shared.children.borrow_mut().insert(
+        id,
+        Child {
+            pid,
+            stdin,
+            gone: gone.clone(),
+        },
+    );
     shared.pending.set(shared.pending.get() + 1);
     let events = shared.events.clone();
     tokio::spawn(async move {
@@ -243,7 +301,11 @@ fn start(shared: &Shared, id: u32, spec: &Spec) -> std::io::Result<u32> {
         for stream in [out, err].into_iter().flatten() {
             let _ = tokio::time::timeout(Duration::from_millis(200), stream).await;
         }
-        let _ = events.send(Event::Exit { call, id, status: status.to_string() });
+        let _ = events.send(Event::Exit {
+            call,
+            id,
+            status: status.to_string(),
+        });
     });
     Ok(pid)
 }
@@ -259,7 +321,16 @@ fn forward(
         let mut buffer = vec![0; 64 << 10];
         loop {
             let read = pipe.read(&mut buffer).await.unwrap_or(0);
-            if events.send(Event::Output { call, id, stream, bytes: buffer[..read].to_vec() }).is_err() || read == 0 {
+            if events
+                .send(Event::Output {
+                    call,
+                    id,
+                    stream,
+                    bytes: buffer[..read].to_vec(),
+                })
+                .is_err()
+                || read == 0
+            {
                 return;
             }
             // The reader yields after each chunk, so a flood cannot outrun the script by more than the pipe holds.
@@ -281,19 +352,33 @@ fn run_to_end(shared: &Shared, spec: &Spec, input: Option<Vec<u8>>) -> std::io::
     const DEFAULT_BUFFER: f64 = 1_048_576.0;
     let mut child = spec.command(shared).spawn()?;
     let pid = child.id();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; fractions do not matter")]
-    let most = spec.max_buffer.unwrap_or(DEFAULT_BUFFER).clamp(0.0, shared.options.memory_limit as f64) as usize;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped; fractions do not matter"
+    )]
+    let most = spec
+        .max_buffer
+        .unwrap_or(DEFAULT_BUFFER)
+        .clamp(0.0, shared.options.memory_limit as f64) as usize;
     let started = Instant::now();
-    let timeout = spec.timeout.filter(|ms| *ms > 0.0).map(|ms| Duration::from_secs_f64(ms.min(1e9) / 1e3));
+    let timeout = spec
+        .timeout
+        .filter(|ms| *ms > 0.0)
+        .map(|ms| Duration::from_secs_f64(ms.min(1e9) / 1e3));
     if let Some(mut pipe) = child.stdin.take() {
         std::thread::spawn(move || {
             let _ = pipe.write_all(&input.unwrap_or_default());
         });
     }
     let (sender, receiver) = mpsc::channel::<(u8, Vec<u8>)>();
-    let out = child.stdout.take().map(|pipe| collect(pipe, 1, sender.clone()));
-    let err = child.stderr.take().map(|pipe| collect(pipe, 2, sender));
-    drop((out, err));
+    if let Some(pipe) = child.stdout.take() {
+        collect(pipe, 1, sender.clone());
+    }
+    if let Some(pipe) = child.stderr.take() {
+        collect(pipe, 2, sender.clone());
+    }
+    drop(sender);
     let mut output = (Vec::new(), Vec::new());
     let mut ended = "";
     let mut streams_open = true;
@@ -333,7 +418,12 @@ fn run_to_end(shared: &Shared, spec: &Spec, input: Option<Vec<u8>>) -> std::io::
         }
     }
     let status = status.ok_or_else(|| std::io::Error::other("the process has no status"))?;
-    Ok(Finished { pid, status, output, ended })
+    Ok(Finished {
+        pid,
+        status,
+        output,
+        ended,
+    })
 }
 
 fn collect(mut pipe: impl Read + Send + 'static, stream: u8, to: mpsc::Sender<(u8, Vec<u8>)>) {
@@ -366,57 +456,79 @@ fn outside<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Resu
     let at = Rc::clone(shared);
     host.set(
         "runCommand",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, id: u32, command: String| -> Result<()> {
-            at.effect(&ctx, "runCommandBatch")?;
-            let Some(commands) = at.options.commands.clone() else {
-                return Err(Exception::throw_message(&ctx, "runCommandBatch: no commands can be run here"));
-            };
-            let command: BatchCommand = serde_json::from_str(&command)
-                .map_err(|error| Exception::throw_type(&ctx, &format!("runCommandBatch: malformed command: {error}")))?;
-            let request = CommandRequest {
-                command: command.command,
-                args: command.args,
-                cwd: command.cwd,
-                env: command.env,
-                stdin: command.stdin,
-                timeout: command.timeout_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()),
-                max_output_chars: command.max_output_chars,
-            };
-            // Ended with the call: by its cancellation, or because the call is over.
-            let cancel = at.cancel.borrow().child_token();
-            at.children.borrow_mut().insert(id, Child { pid: 0, stdin: None, gone: cancel.clone() });
-            at.pending.set(at.pending.get() + 1);
-            let (call, events) = (at.call.get(), at.events.clone());
-            tokio::spawn(async move {
-                let result = match commands.run(request, cancel).await {
-                    Ok(receipt) => serde_json::to_string(&receipt).map_err(|error| error.to_string()),
-                    Err(message) => Err(message),
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, id: u32, command: String| -> Result<()> {
+                at.effect(&ctx, "runCommandBatch")?;
+                let Some(commands) = at.options.commands.clone() else {
+                    return Err(Exception::throw_message(
+                        &ctx,
+                        "runCommandBatch: no commands can be run here",
+                    ));
                 };
-                let result = result.map_err(|message| json!({ "message": message }).to_string());
-                let _ = events.send(Event::Done { call, id, result });
-            });
-            Ok(())
-        })?,
+                let command: BatchCommand = serde_json::from_str(&command).map_err(|error| {
+                    Exception::throw_type(&ctx, &format!("runCommandBatch: malformed command: {error}"))
+                })?;
+                let request = CommandRequest {
+                    command: command.command,
+                    args: command.args,
+                    cwd: command.cwd,
+                    env: command.env,
+                    stdin: command.stdin,
+                    timeout: command
+                        .timeout_ms
+                        .and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()),
+                    max_output_chars: command.max_output_chars,
+                };
+                // Ended with the call: by its cancellation, or because the call is over.
+                let cancel = at.cancel.borrow().child_token();
+                at.children.borrow_mut().insert(
+                    id,
+                    Child {
+                        pid: 0,
+                        stdin: None,
+                        gone: cancel.clone(),
+                    },
+                );
+                at.pending.set(at.pending.get() + 1);
+                let (call, events) = (at.call.get(), at.events.clone());
+                tokio::spawn(async move {
+                    let result = match commands.run(request, cancel).await {
+                        Ok(receipt) => serde_json::to_string(&receipt).map_err(|error| error.to_string()),
+                        Err(message) => Err(message),
+                    };
+                    let result = result.map_err(|message| json!({ "message": message }).to_string());
+                    let _ = events.send(Event::Done { call, id, result });
+                });
+                Ok(())
+            },
+        )?,
     )?;
     let at = Rc::clone(shared);
     host.set(
         "publish",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, id: u32, update: String| -> Result<()> {
-            at.effect(&ctx, "publishUpdate")?;
-            let Some(publish) = at.publish.borrow().clone() else {
-                return Err(Exception::throw_message(&ctx, "updates can be published only while an action or shell node runs"));
-            };
-            let update: Value = serde_json::from_str(&update).unwrap_or(Value::Null);
-            at.pending.set(at.pending.get() + 1);
-            let (call, events) = (at.call.get(), at.events.clone());
-            tokio::spawn(async move {
-                let result = match publish(update).await {
-                    Ok(()) => Ok("null".to_owned()),
-                    Err(message) => Err(json!({ "message": message }).to_string()),
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>, id: u32, update: String| -> Result<()> {
+                at.effect(&ctx, "publishUpdate")?;
+                let Some(publish) = at.publish.borrow().clone() else {
+                    return Err(Exception::throw_message(
+                        &ctx,
+                        "updates can be published only while an action or shell node runs",
+                    ));
                 };
-                let _ = events.send(Event::Done { call, id, result });
-            });
-            Ok(())
-        })?,
+                let update: Value = serde_json::from_str(&update).unwrap_or(Value::Null);
+                at.pending.set(at.pending.get() + 1);
+                let (call, events) = (at.call.get(), at.events.clone());
+                tokio::spawn(async move {
+                    let result = match publish(update).await {
+                        Ok(()) => Ok("null".to_owned()),
+                        Err(message) => Err(json!({ "message": message }).to_string()),
+                    };
+                    let _ = events.send(Event::Done { call, id, result });
+                });
+                Ok(())
+            },
+        )?,
     )
 }
