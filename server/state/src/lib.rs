@@ -8,32 +8,54 @@
 //! | [`schema`], [`open`] | the DDL and the checks before a file is used |
 //! | `writer`, `readers`, [`changes`] | group commit, the read pool, what commits changed |
 //! | [`query`] | what views read |
+//! | [`command`], [`receipts`] | client commands on runs, each decided once |
+//! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
+//! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
+//! | [`content`], `value` | large values |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
 pub mod changes;
 pub mod clock;
+pub mod command;
+pub mod content;
 pub mod error;
 pub mod ids;
 pub mod lease;
 pub mod open;
 pub mod query;
+pub mod queue;
+pub mod receipts;
+pub mod runner;
 pub mod schema;
 pub mod server;
 pub mod state;
 pub mod view_content;
 
 mod cache;
+mod child;
+mod effects;
+mod execution;
 mod failpoint;
 mod hash;
+mod live;
+mod names;
 mod os;
 mod readers;
+mod restore;
+mod updates;
+mod value;
 mod writer;
 
 pub use changes::{ChangeFeed, Changes, RunChange};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, ResolvedRun, RunReceipted};
+pub use content::{Chunk, Put, PutChunk, PutError};
 pub use error::{ClaimLost, StateError};
 pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
 pub use open::OpenError;
+pub use queue::{Claim, Claimed, Renewed};
+pub use receipts::{CommandIdentity, Receipted};
+pub use runner::{AfterExit, RunnerExit, RunnerOutcome};
 pub use server::{RecordedServer, ServerIdentity, TakeEpochError};
 pub use state::{State, StateOptions};
 pub use view_content::{ViewContent, ViewContentSource};

@@ -391,6 +391,7 @@ CREATE TABLE run_nodes (
   latest_attempt  INTEGER NOT NULL,          -- newest attempt, finished or not (node_attempts.id)
   latest_step     INTEGER,                   -- step_index of the newest finished attempt
   result_step     INTEGER,                   -- as latest_step, but NULL when the node's scope was entered anew since
+  result_attempt  INTEGER,                   -- the attempt of result_step (node_attempts.id)
   PRIMARY KEY (run, node)
 ) STRICT, WITHOUT ROWID;
 

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use crate::changes::{ChangeFeed, Feeds};
 use crate::clock::{Clock, SystemClock};
+use crate::content::Uploads;
 use crate::error::StateError;
 use crate::open::{OpenError, open_writer};
 use crate::readers::Readers;
@@ -47,6 +48,7 @@ pub struct State {
     feeds: Feeds,
     clock: Arc<dyn Clock>,
     dir: Arc<Path>,
+    uploads: Arc<Uploads>,
 }
 
 impl std::fmt::Debug for State {
@@ -71,6 +73,7 @@ impl State {
             feeds,
             clock: options.clock,
             dir: options.dir.into(),
+            uploads: Arc::new(Uploads::default()),
         })
     }
 
@@ -109,6 +112,10 @@ impl State {
     pub fn close(&self) {
         self.readers.close();
         self.writer.close();
+    }
+
+    pub(crate) fn uploads(&self) -> &Uploads {
+        &self.uploads
     }
 
     pub(crate) async fn write<T, F>(&self, name: &'static str, authority: Authority, work: F) -> Result<T, StateError>

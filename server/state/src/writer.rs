@@ -242,6 +242,7 @@ impl Thread {
             cache: &mut self.cache,
             changes: Changes::default(),
         };
+        tx.cache.begin_job();
         let run = job.run;
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut tx)));
         let done = std::mem::take(&mut tx.changes);
@@ -249,7 +250,7 @@ impl Thread {
         if ok {
             changes.merge_from(&done);
         } else {
-            self.cache.forget(&done);
+            self.cache.roll_back_job();
         }
         let end = match (savepoint, ok) {
             (true, true) => "RELEASE job",

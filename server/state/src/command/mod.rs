@@ -1,0 +1,140 @@
+//! Client commands that change a run. Each is decided once, inside one transaction with its receipt.
+
+mod answer;
+mod cancel;
+mod create;
+mod pause;
+mod restart;
+
+pub use answer::Answer;
+pub use create::{NewRun, ResolvedRun};
+pub use restart::Original;
+
+pub(crate) use create::read_sources;
+
+use piw_protocol::envelope::Outcome;
+use piw_protocol::ops::RunReceipt;
+
+use crate::cache::Live;
+use crate::error::StateError;
+use crate::ids::RunKey;
+use crate::receipts::{Decision, Receipted, error};
+use crate::value::maybe;
+use crate::writer::Tx;
+
+/// How a command on one run was decided.
+pub type RunReceipted = Receipted<RunReceipt>;
+
+/// A runner that a command fenced off: its process group must be stopped now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FencedRunner {
+    /// The run.
+    pub run: RunKey,
+    /// Its generation, which can write no more.
+    pub generation: u64,
+    /// Launch id.
+    pub runner_epoch: String,
+    /// Process group, when it was spawned.
+    pub pid: Option<u32>,
+    /// Start identity of that process.
+    pub start_identity: Option<String>,
+}
+
+/// How a command was decided and which runner it fenced off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Controlled {
+    /// The decision.
+    pub receipted: RunReceipted,
+    /// Present when a runner has to be stopped.
+    pub stop: Option<FencedRunner>,
+}
+
+/// Finds a run by its public id; a run that is being purged does not exist.
+pub(crate) fn find(tx: &Tx<'_>, run_id: &str) -> Result<Option<RunKey>, StateError> {
+    let mut statement = tx
+        .db
+        .prepare_cached("SELECT id FROM runs WHERE run_id = ?1 AND deleted_at IS NULL")?;
+    maybe(statement.query_row([run_id], |row| row.get(0)))
+}
+
+/// Finds the run of a command and checks the revision that the command expects.
+fn expect(
+    tx: &mut Tx<'_>,
+    run_id: &str,
+    revision: Option<u64>,
+) -> Result<Result<Live, Decision<RunReceipt>>, StateError> {
+    let Some(key) = find(tx, run_id)? else {
+        let error = error("run_not_found", format!("no run {run_id}"));
+        return Ok(Err(Decision::Refuse {
+            run: None,
+            outcome: Outcome::NotFound,
+            error,
+        }));
+    };
+    let live = tx.cache.take(tx.db, key)?;
+    match revision {
+        Some(expected) if expected != live.revision => {
+            let message = format!("run {run_id} is at revision {}, not {expected}", live.revision);
+            let refused = Decision::refuse(key, Outcome::Conflict, "stale_revision", message);
+            give_back(tx, live);
+            Ok(Err(refused))
+        }
+        _ => Ok(Ok(live)),
+    }
+}
+
+/// Returns an unchanged run to memory.
+fn give_back(tx: &mut Tx<'_>, live: Live) {
+    if !live.status.is_terminal() {
+        tx.cache.put(live);
+    }
+}
+
+/// Refuses a command on a run and gives the unchanged run back.
+fn refuse(tx: &mut Tx<'_>, live: Live, reason: &str, message: String) -> Decision<RunReceipt> {
+    let decision = Decision::refuse(live.key, Outcome::Rejected, reason, message);
+    give_back(tx, live);
+    decision
+}
+
+/// Accepts a command whose facts are written: saves the run and makes the receipt.
+fn accept(tx: &mut Tx<'_>, live: Live, message: Option<String>) -> Result<Decision<RunReceipt>, StateError> {
+    let (key, run_id, status) = (live.key, live.run_id.to_string(), live.status);
+    let revision = live.save(tx, crate::live::Bump::Execution)?;
+    let receipt = RunReceipt {
+        run_id,
+        status,
+        run_revision: revision,
+        new_run_id: None,
+        message,
+    };
+    Ok(Decision::Accept {
+        run: Some(key),
+        revision: Some(revision),
+        receipt,
+    })
+}
+
+/// The runner that is active for a run, read before its claim is released.
+fn active_runner(tx: &Tx<'_>, run: RunKey) -> Result<Option<FencedRunner>, StateError> {
+    let mut statement = tx.db.prepare_cached(
+        "SELECT generation, runner_epoch, pid, start_identity FROM run_runners WHERE run = ?1 AND status <> 'ended'",
+    )?;
+    maybe(statement.query_row([run], |row| {
+        Ok(FencedRunner {
+            run,
+            generation: row.get(0)?,
+            runner_epoch: row.get(1)?,
+            pid: row.get(2)?,
+            start_identity: row.get(3)?,
+        })
+    }))
+}
+
+/// Whether a pause is set.
+fn is_paused(tx: &Tx<'_>, run: RunKey) -> Result<bool, StateError> {
+    let mut statement = tx
+        .db
+        .prepare_cached("SELECT paused_at IS NOT NULL FROM runs WHERE id = ?1")?;
+    Ok(statement.query_row([run], |row| row.get(0))?)
+}

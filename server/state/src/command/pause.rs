@@ -1,0 +1,150 @@
+//! `run.pause` and `run.resume`.
+
+use piw_protocol::run::RunStatus;
+
+use super::{Controlled, RunReceipted, accept, active_runner, expect, is_paused, refuse};
+use crate::effects;
+use crate::error::StateError;
+use crate::live::{About, Park, next_ready_seq};
+use crate::receipts::{CommandIdentity, receipted};
+use crate::runner;
+use crate::state::State;
+use crate::writer::{Authority, Tx};
+
+impl State {
+    /// Pauses a run: sets the pause, releases the claim and parks, all at once. The fenced runner is to be stopped then.
+    ///
+    /// # Errors
+    /// When the write fails.
+    pub async fn pause_run(
+        &self,
+        identity: CommandIdentity,
+        run_id: String,
+        expected_revision: Option<u64>,
+    ) -> Result<Controlled, StateError> {
+        self.write("pause_run", Authority::Server, move |tx| {
+            let mut stop = None;
+            let receipted = receipted(tx, &identity, |tx| {
+                let mut live = match expect(tx, &run_id, expected_revision)? {
+                    Ok(live) => live,
+                    Err(refused) => return Ok(refused),
+                };
+                if live.status.is_terminal() {
+                    return Ok(refuse(tx, live, "run_ended", format!("run {run_id} has ended")));
+                }
+                if is_paused(tx, live.key)? {
+                    return Ok(refuse(
+                        tx,
+                        live,
+                        "already_paused",
+                        format!("run {run_id} is paused already"),
+                    ));
+                }
+                stop = active_runner(tx, live.key)?;
+                tx.db
+                    .prepare_cached("UPDATE runs SET paused_at = ?2 WHERE id = ?1")?
+                    .execute((live.key, tx.now))?;
+                live.drop_attempt(tx, "interrupted")?;
+                effects::interrupt(tx, &mut live, effects::How::Paused)?;
+                let reason = (live.ambiguous_effects > 0).then_some("effectAmbiguous");
+                live.park(
+                    tx,
+                    &Park {
+                        claimable: false,
+                        reason,
+                        detail: None,
+                    },
+                )?;
+                runner::next_action(tx, &live)?;
+                live.event(tx, "command", "run.paused", About::default())?;
+                accept(tx, live, None)
+            })?;
+            Ok(Controlled { receipted, stop })
+        })
+        .await
+    }
+
+    /// Resumes a paused run, or makes a parked one ready for one more try. A run that waits for an answer goes on waiting.
+    ///
+    /// # Errors
+    /// When the write fails.
+    pub async fn resume_run(
+        &self,
+        identity: CommandIdentity,
+        run_id: String,
+        expected_revision: Option<u64>,
+    ) -> Result<RunReceipted, StateError> {
+        self.write("resume_run", Authority::Server, move |tx| {
+            receipted(tx, &identity, |tx| {
+                let mut live = match expect(tx, &run_id, expected_revision)? {
+                    Ok(live) => live,
+                    Err(refused) => return Ok(refused),
+                };
+                if live.status.is_terminal() {
+                    return Ok(refuse(
+                        tx,
+                        live,
+                        "run_ended",
+                        format!("run {run_id} has ended; restart it instead"),
+                    ));
+                }
+                let paused = is_paused(tx, live.key)?;
+                if !paused && let Some((reason, text)) = not_resumable(tx, &live)? {
+                    return Ok(refuse(tx, live, reason, text));
+                }
+                if live.ambiguous_effects > 0 {
+                    let text = format!("run {run_id} has a side effect of unknown outcome; resolve it first");
+                    return Ok(refuse(tx, live, "effect_ambiguous", text));
+                }
+                tx.db
+                    .prepare_cached("UPDATE runs SET paused_at = NULL, failure_class = NULL WHERE id = ?1")?
+                    .execute([live.key])?;
+                live.crash_streak = 0;
+                if live.status != RunStatus::Waiting {
+                    make_ready(tx, live.key, live.status)?;
+                }
+                tx.changes.run(live.key, &live.run_id, true);
+                live.event(tx, "command", "run.resumed", About::default())?;
+                accept(tx, live, None)
+            })
+        })
+        .await
+    }
+}
+
+/// Why a run that is not paused cannot be resumed.
+fn not_resumable(tx: &Tx<'_>, live: &crate::cache::Live) -> Result<Option<(&'static str, String)>, StateError> {
+    let mut statement = tx
+        .db
+        .prepare_cached("SELECT status, claimable FROM run_queue WHERE run = ?1")?;
+    let (status, claimable): (String, bool) = statement.query_row([live.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(if live.status == RunStatus::Waiting {
+        Some(("run_waiting", format!("run {} waits for an answer", live.run_id)))
+    } else if claimable {
+        Some((
+            "run_ready",
+            format!("run {} is ready already and waits for a free runner", live.run_id),
+        ))
+    } else if status != "parked" {
+        Some(("run_running", format!("run {} is running", live.run_id)))
+    } else {
+        None
+    })
+}
+
+fn make_ready(tx: &mut Tx<'_>, key: crate::ids::RunKey, status: RunStatus) -> Result<(), StateError> {
+    let queue = if status == RunStatus::Queued {
+        "queued"
+    } else {
+        "parked"
+    };
+    let seq = next_ready_seq(tx)?;
+    tx.db
+        .prepare_cached(
+            "UPDATE run_queue SET status = ?2, claimable = 1, ready_seq = ?3, park_reason = NULL, park_detail = NULL,
+               updated_at = ?4 WHERE run = ?1",
+        )?
+        .execute((key, queue, seq, tx.now))?;
+    tx.changes.claimable = true;
+    Ok(())
+}
