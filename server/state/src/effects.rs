@@ -14,8 +14,6 @@ use crate::names;
 use crate::value::{Prepared, Stored, maybe};
 use crate::writer::Tx;
 
-pub(crate) use Interruption as How;
-
 /// Largest result that travels inside a reservation.
 const INLINE_RESULT: u64 = 64 * 1024;
 
@@ -174,7 +172,7 @@ pub(crate) fn settle(
 }
 
 /// Settles every effect that an interrupted runner was applying. Returns how many became ambiguous.
-pub(crate) fn interrupt(tx: &Tx<'_>, live: &mut Live, how: How) -> Result<u32, StateError> {
+pub(crate) fn interrupt(tx: &Tx<'_>, live: &mut Live, how: Interruption) -> Result<u32, StateError> {
     if live.open_effects == 0 {
         return Ok(0);
     }
@@ -187,7 +185,7 @@ pub(crate) fn interrupt(tx: &Tx<'_>, live: &mut Live, how: How) -> Result<u32, S
     let mut ambiguous = 0;
     for (id, kind, status) in rows {
         let next = match (status.as_str(), how) {
-            ("pending", How::Cancelled) => EffectState::Cancelled,
+            ("pending", Interruption::Cancelled) => EffectState::Cancelled,
             ("pending", _) => continue,
             _ => match effect::interrupted(names::effect_kind(&kind)?, how) {
                 Settlement::Settle(outcome) => EffectState::from(outcome),

@@ -3,6 +3,9 @@
 //! A runner's exit is not a run's failure. What follows is decided from the last committed attempt and from effect state: the
 //! run is claimed again, or it parks and waits for a person (decisions 3 and 5).
 
+use piw_engine::attempt;
+use piw_engine::effect::Interruption;
+use piw_engine::failure::{FailureClass, ParkReason};
 use piw_protocol::child::{Command, CommandAction};
 use rusqlite::{Connection, named_params};
 
@@ -15,9 +18,6 @@ use crate::queue::{Claim, Renewed, renew};
 use crate::state::State;
 use crate::value::maybe;
 use crate::writer::{Authority, Tx};
-
-/// Attempts of one node that may crash in a row before the run parks (decision 3).
-const MAX_CRASHES: u32 = 3;
 
 /// How a runner process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +78,8 @@ pub enum AfterExit {
     Claimable,
     /// The run parked and waits for a person.
     Parked {
-        /// `runnerNoProgress`, `runnerTimedOut` or `effectAmbiguous`.
-        reason: &'static str,
+        /// Why.
+        reason: ParkReason,
     },
 }
 
@@ -244,42 +244,46 @@ fn abandoned(
     if had_attempt && !caused {
         live.crash_streak += 1;
     }
-    let uncertain = effects::interrupt(tx, live, effects::How::Killed)?;
-    let reason = if uncertain > 0 || live.ambiguous_effects > 0 {
-        Some("effectAmbiguous")
-    } else if caused {
-        None
-    } else if outcome == RunnerOutcome::TimedOut && !progressed {
-        Some("runnerTimedOut")
-    } else if !progressed || live.crash_streak >= MAX_CRASHES {
-        Some("runnerNoProgress")
-    } else {
-        None
+    let uncertain = effects::interrupt(tx, live, Interruption::Killed)?;
+    let exit = attempt::RunnerExit {
+        run_settled: false,
+        by_server: caused,
+        advanced: progressed,
+        crashes_in_a_row: live.crash_streak,
     };
-    let detail = reason.map(|reason| park_detail(reason, live.crash_streak, outcome));
+    let reason = match attempt::after_exit(&exit) {
+        _ if uncertain > 0 || live.ambiguous_effects > 0 => Some(ParkReason::EffectAmbiguous),
+        attempt::AfterExit::Park(_) if outcome == RunnerOutcome::TimedOut && !progressed => {
+            Some(ParkReason::RunnerTimedOut)
+        }
+        attempt::AfterExit::Park(reason) => Some(reason),
+        attempt::AfterExit::Requeue | attempt::AfterExit::Nothing => None,
+    };
+    let claimable = reason.is_none();
     live.park(
         tx,
         &Park {
-            claimable: reason.is_none(),
-            reason,
-            detail: detail.as_deref(),
+            claimable,
+            reason: reason.map(ParkReason::as_str),
+            detail: reason.map(ParkReason::explain),
         },
     )?;
     next_action(tx, live)?;
-    if let Some(reason) = reason {
-        set_failure_class(tx, live, reason)?;
-        live.event(
-            tx,
-            "run",
-            "run.parked",
-            About {
-                payload: Some(&format!("{{\"reason\":\"{reason}\"}}")),
-                ..About::default()
-            },
-        )?;
-        return Ok(AfterExit::Parked { reason });
-    }
-    Ok(AfterExit::Claimable)
+    let Some(reason) = reason else {
+        return Ok(AfterExit::Claimable);
+    };
+    set_failure_class(tx, live, reason)?;
+    let payload = format!("{{\"reason\":\"{reason}\"}}");
+    live.event(
+        tx,
+        "run",
+        "run.parked",
+        About {
+            payload: Some(&payload),
+            ..About::default()
+        },
+    )?;
+    Ok(AfterExit::Parked { reason })
 }
 
 /// A run that executed something goes on by `resume`; one that did not keeps its first command.
@@ -293,25 +297,10 @@ pub(crate) fn next_action(tx: &Tx<'_>, live: &Live) -> Result<(), StateError> {
 }
 
 /// Remembers why a run stopped.
-pub(crate) fn set_failure_class(tx: &Tx<'_>, live: &Live, class: &str) -> Result<(), StateError> {
+pub(crate) fn set_failure_class(tx: &Tx<'_>, live: &Live, reason: ParkReason) -> Result<(), StateError> {
+    let class = reason.class().map(FailureClass::as_str);
     tx.db
         .prepare_cached("UPDATE runs SET failure_class = ?2 WHERE id = ?1")?
         .execute((live.key, class))?;
     Ok(())
-}
-
-fn park_detail(reason: &str, crashes: u32, outcome: RunnerOutcome) -> String {
-    match reason {
-        "effectAmbiguous" => "a side effect was interrupted and nobody can tell whether it happened".to_owned(),
-        "runnerTimedOut" => "the runner did not become ready in time".to_owned(),
-        _ if crashes >= MAX_CRASHES => format!("{crashes} attempts in a row ended their runner"),
-        _ => format!(
-            "the runner {} before it committed anything",
-            if outcome == RunnerOutcome::Exited {
-                "exited"
-            } else {
-                "crashed"
-            }
-        ),
-    }
 }

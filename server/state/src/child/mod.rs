@@ -7,6 +7,8 @@ mod step;
 use std::sync::Arc;
 
 use base64::Engine;
+use piw_engine::effect::Interruption;
+use piw_engine::failure::ParkReason;
 use piw_protocol::canonical;
 use piw_protocol::child::{
     ChildBody, ChildMessage, ContentChunkReply, ContentRef, REPLY_SCHEMA, ReplyOutcome, ReplyPayload, ServerReply,
@@ -345,19 +347,23 @@ fn reserve(
 
 /// The runner stops at a durable boundary by itself: the run waits for a person.
 fn parked(tx: &mut Tx<'_>, mut live: Live, reason: &str, message: &str) -> Result<Decided, StateError> {
+    let reason: ParkReason = match reason.parse() {
+        Ok(reason) => reason,
+        Err(error) => return Ok(refuse(tx, live, "park_reason", format!("{error}"))),
+    };
     live.drop_attempt(tx, "interrupted")?;
-    effects::interrupt(tx, &mut live, effects::How::Killed)?;
+    effects::interrupt(tx, &mut live, Interruption::Killed)?;
     live.park(
         tx,
         &Park {
             claimable: false,
-            reason: Some(reason),
+            reason: Some(reason.as_str()),
             detail: Some(message),
         },
     )?;
     runner::next_action(tx, &live)?;
     runner::set_failure_class(tx, &live, reason)?;
-    let payload = canonical::write_value(&serde_json::json!({ "reason": reason }));
+    let payload = canonical::write_value(&serde_json::json!({ "reason": reason.as_str() }));
     live.event(
         tx,
         "run",

@@ -1,12 +1,13 @@
 //! `checkpoint.answer`: one transaction settles the waiting parent and reserves the continuation that goes on with the answer.
 
+use piw_engine::lifecycle::{self, Refusal};
 use piw_protocol::child::ValueRef;
 use piw_protocol::ops::RunReceipt;
 use piw_protocol::run::RunStatus;
 use rusqlite::named_params;
 
 use super::create::{Lineage, Place, RunRow, insert_run};
-use super::{RunReceipted, expect, is_paused, refuse};
+use super::{Facts, RunReceipted, expect, refuse};
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, RunKey};
@@ -55,20 +56,11 @@ impl State {
                     Ok(live) => live,
                     Err(refused) => return Ok(refused),
                 };
-                if live.status.is_terminal() {
-                    return Ok(refuse(tx, live, "run_ended", format!("run {run_id} has ended")));
-                }
-                if is_paused(tx, live.key)? {
-                    return Ok(refuse(
-                        tx,
-                        live,
-                        "run_paused",
-                        format!("run {run_id} is paused; resume it first"),
-                    ));
+                if let Err(refusal) = lifecycle::check_answer(&Facts::read(tx, &live)?.as_engine()) {
+                    return Ok(refuse(tx, live, &refusal));
                 }
                 let Some(checkpoint) = live.waiting_attempt else {
-                    let text = format!("run {run_id} does not wait for an answer");
-                    return Ok(refuse(tx, live, "not_waiting", text));
+                    return Ok(refuse(tx, live, &Refusal::NotWaiting));
                 };
                 settle(tx, live, checkpoint, value, &answer.source)
             })

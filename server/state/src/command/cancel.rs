@@ -1,8 +1,10 @@
 //! `run.cancel`: terminal at once, whatever the runner does.
 
+use piw_engine::effect::Interruption;
+use piw_engine::lifecycle;
 use piw_protocol::run::RunStatus;
 
-use super::{Controlled, accept, active_runner, expect, refuse};
+use super::{Controlled, Facts, accept, active_runner, expect, refuse};
 use crate::effects;
 use crate::error::StateError;
 use crate::live::{About, End};
@@ -30,12 +32,12 @@ impl State {
                     Ok(live) => live,
                     Err(refused) => return Ok(refused),
                 };
-                if live.status.is_terminal() {
-                    return Ok(refuse(tx, live, "run_ended", format!("run {run_id} has ended already")));
+                if let Err(refusal) = lifecycle::check_cancel(&Facts::read(tx, &live)?.as_engine()) {
+                    return Ok(refuse(tx, live, &refusal));
                 }
                 stop = active_runner(tx, live.key)?;
                 live.drop_attempt(tx, "cancelled")?;
-                effects::interrupt(tx, &mut live, effects::How::Cancelled)?;
+                effects::interrupt(tx, &mut live, Interruption::Cancelled)?;
                 let end = End {
                     status: RunStatus::Cancelled,
                     final_output: None,

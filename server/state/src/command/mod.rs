@@ -12,8 +12,10 @@ pub use restart::Original;
 
 pub(crate) use create::read_sources;
 
+use piw_engine::lifecycle::{Refusal, RequestKind, RunFacts};
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::RunReceipt;
+use piw_protocol::run::RunStatus;
 
 use crate::cache::Live;
 use crate::error::StateError;
@@ -90,9 +92,68 @@ fn give_back(tx: &mut Tx<'_>, live: Live) {
     }
 }
 
-/// Refuses a command on a run and gives the unchanged run back.
-fn refuse(tx: &mut Tx<'_>, live: Live, reason: &str, message: String) -> Decision<RunReceipt> {
-    let decision = Decision::refuse(live.key, Outcome::Rejected, reason, message);
+/// What the rules of commands ask of a run.
+struct Facts {
+    status: RunStatus,
+    paused: bool,
+    parked: bool,
+    ambiguous_effects: u64,
+    continued_by: Option<String>,
+    request: Option<RequestKind>,
+}
+
+impl Facts {
+    fn read(tx: &Tx<'_>, live: &Live) -> Result<Self, StateError> {
+        let mut statement = tx.db.prepare_cached(
+            "SELECT r.paused_at IS NOT NULL, q.status = 'parked' AND q.claimable = 0, c.run_id
+               FROM runs r JOIN run_queue q ON q.run = r.id LEFT JOIN runs c ON c.id = r.continued_by WHERE r.id = ?1",
+        )?;
+        let (paused, parked, continued_by) =
+            statement.query_row([live.key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        Ok(Self {
+            status: live.status,
+            paused,
+            parked,
+            ambiguous_effects: u64::from(live.ambiguous_effects),
+            continued_by,
+            request: live.waiting_attempt.map(|_| RequestKind::Checkpoint),
+        })
+    }
+
+    fn as_engine(&self) -> RunFacts<'_> {
+        RunFacts {
+            status: self.status,
+            paused: self.paused,
+            parked: self.parked,
+            ambiguous_effects: self.ambiguous_effects,
+            continued_by: self.continued_by.as_deref(),
+            request: self.request,
+        }
+    }
+}
+
+/// The stable reason of a refusal.
+const fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Ended(_) => "run_ended",
+        Refusal::AlreadyPaused => "already_paused",
+        Refusal::NothingToResume => "nothing_to_resume",
+        Refusal::NotEnded => "run_not_ended",
+        Refusal::NotWaiting => "not_waiting",
+        Refusal::Protected => "protected_decision",
+        Refusal::Paused => "run_paused",
+        Refusal::AmbiguousEffects(_) => "effect_ambiguous",
+        Refusal::UnsettledEffects(_) => "effect_unsettled",
+        Refusal::Continued(_) => "run_continued",
+        Refusal::TooManyRestarts { .. } => "restart_limit",
+        Refusal::RepeatedFailure { .. } => "repeated_failure",
+    }
+}
+
+/// Refuses a command on a run by its rule and gives the unchanged run back.
+fn refuse(tx: &mut Tx<'_>, live: Live, refusal: &Refusal) -> Decision<RunReceipt> {
+    let message = format!("run {}: {refusal}", live.run_id);
+    let decision = Decision::refuse(live.key, Outcome::Rejected, reason(refusal), message);
     give_back(tx, live);
     decision
 }
@@ -129,12 +190,4 @@ fn active_runner(tx: &Tx<'_>, run: RunKey) -> Result<Option<FencedRunner>, State
             start_identity: row.get(3)?,
         })
     }))
-}
-
-/// Whether a pause is set.
-fn is_paused(tx: &Tx<'_>, run: RunKey) -> Result<bool, StateError> {
-    let mut statement = tx
-        .db
-        .prepare_cached("SELECT paused_at IS NOT NULL FROM runs WHERE id = ?1")?;
-    Ok(statement.query_row([run], |row| row.get(0))?)
 }

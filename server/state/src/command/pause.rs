@@ -1,8 +1,11 @@
 //! `run.pause` and `run.resume`.
 
+use piw_engine::effect::Interruption;
+use piw_engine::failure::ParkReason;
+use piw_engine::lifecycle;
 use piw_protocol::run::RunStatus;
 
-use super::{Controlled, RunReceipted, accept, active_runner, expect, is_paused, refuse};
+use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refuse};
 use crate::effects;
 use crate::error::StateError;
 use crate::live::{About, Park, next_ready_seq};
@@ -29,24 +32,16 @@ impl State {
                     Ok(live) => live,
                     Err(refused) => return Ok(refused),
                 };
-                if live.status.is_terminal() {
-                    return Ok(refuse(tx, live, "run_ended", format!("run {run_id} has ended")));
-                }
-                if is_paused(tx, live.key)? {
-                    return Ok(refuse(
-                        tx,
-                        live,
-                        "already_paused",
-                        format!("run {run_id} is paused already"),
-                    ));
+                if let Err(refusal) = lifecycle::check_pause(&Facts::read(tx, &live)?.as_engine()) {
+                    return Ok(refuse(tx, live, &refusal));
                 }
                 stop = active_runner(tx, live.key)?;
                 tx.db
                     .prepare_cached("UPDATE runs SET paused_at = ?2 WHERE id = ?1")?
                     .execute((live.key, tx.now))?;
                 live.drop_attempt(tx, "interrupted")?;
-                effects::interrupt(tx, &mut live, effects::How::Paused)?;
-                let reason = (live.ambiguous_effects > 0).then_some("effectAmbiguous");
+                effects::interrupt(tx, &mut live, Interruption::Paused)?;
+                let reason = (live.ambiguous_effects > 0).then_some(ParkReason::EffectAmbiguous.as_str());
                 live.park(
                     tx,
                     &Park {
@@ -80,21 +75,8 @@ impl State {
                     Ok(live) => live,
                     Err(refused) => return Ok(refused),
                 };
-                if live.status.is_terminal() {
-                    return Ok(refuse(
-                        tx,
-                        live,
-                        "run_ended",
-                        format!("run {run_id} has ended; restart it instead"),
-                    ));
-                }
-                let paused = is_paused(tx, live.key)?;
-                if !paused && let Some((reason, text)) = not_resumable(tx, &live)? {
-                    return Ok(refuse(tx, live, reason, text));
-                }
-                if live.ambiguous_effects > 0 {
-                    let text = format!("run {run_id} has a side effect of unknown outcome; resolve it first");
-                    return Ok(refuse(tx, live, "effect_ambiguous", text));
+                if let Err(refusal) = lifecycle::check_resume(&Facts::read(tx, &live)?.as_engine()) {
+                    return Ok(refuse(tx, live, &refusal));
                 }
                 tx.db
                     .prepare_cached("UPDATE runs SET paused_at = NULL, failure_class = NULL WHERE id = ?1")?
@@ -110,26 +92,6 @@ impl State {
         })
         .await
     }
-}
-
-/// Why a run that is not paused cannot be resumed.
-fn not_resumable(tx: &Tx<'_>, live: &crate::cache::Live) -> Result<Option<(&'static str, String)>, StateError> {
-    let mut statement = tx
-        .db
-        .prepare_cached("SELECT status, claimable FROM run_queue WHERE run = ?1")?;
-    let (status, claimable): (String, bool) = statement.query_row([live.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(if live.status == RunStatus::Waiting {
-        Some(("run_waiting", format!("run {} waits for an answer", live.run_id)))
-    } else if claimable {
-        Some((
-            "run_ready",
-            format!("run {} is ready already and waits for a free runner", live.run_id),
-        ))
-    } else if status != "parked" {
-        Some(("run_running", format!("run {} is running", live.run_id)))
-    } else {
-        None
-    })
 }
 
 fn make_ready(tx: &mut Tx<'_>, key: crate::ids::RunKey, status: RunStatus) -> Result<(), StateError> {

@@ -1,12 +1,15 @@
 //! `run.restart`: a new run from the original input, with lineage.
 
+use piw_engine::lifecycle::{self, Refusal};
+use piw_protocol::canonical;
 use piw_protocol::child::ValueRef;
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::RunReceipt;
-use piw_protocol::run::{RunStatus, SourceMap};
+use piw_protocol::run::{ErrorInfo, NodeOutcome, RunStatus, SourceMap};
+use serde_json::json;
 
 use super::create::{Draft, Lineage, Place, ResolvedRun, read_sources, session_holder};
-use super::{RunReceipted, expect, refuse};
+use super::{Facts, RunReceipted, expect, refuse};
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::RunKey;
@@ -15,9 +18,6 @@ use crate::receipts::{CommandIdentity, Decision, error, receipted};
 use crate::state::State;
 use crate::value::{Stored, maybe};
 use crate::writer::{Authority, Tx};
-
-/// Most restarts in a line (state.md).
-const MAX_RESTARTS: u32 = 3;
 
 /// What is needed to resolve a run's workflow again.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,8 +40,7 @@ struct Before {
     session_id: Option<String>,
     root: i64,
     restart_count: u32,
-    definition_digest: String,
-    error_hash: Option<String>,
+    /// The run that it restarted.
     parent: Option<RunKey>,
 }
 
@@ -100,8 +99,8 @@ impl State {
                     Err(refused) => return Ok(refused),
                 };
                 let before = before(tx, live.key)?;
-                if let Some((reason, text)) = not_restartable(tx, &live, &before, &draft)? {
-                    return Ok(refuse(tx, live, reason, text));
+                if let Err(refusal) = check(tx, &live, &before, &draft)? {
+                    return Ok(refuse(tx, live, &refusal));
                 }
                 if let Some(holder) = session_holder(tx, before.session_id.as_deref())? {
                     let message = format!("the session is held by run {holder} until it ends");
@@ -146,11 +145,8 @@ impl State {
 
 fn before(tx: &Tx<'_>, key: RunKey) -> Result<Before, StateError> {
     let mut statement = tx.db.prepare_cached(
-        "SELECT r.project, b.session_id, r.root, r.restart_count, d.digest, e.hash,
-           CASE r.parent_kind WHEN 'restart' THEN r.parent END
-           FROM runs r JOIN workflow_definitions d ON d.id = r.definition
-           LEFT JOIN run_bindings b ON b.run = r.id
-           LEFT JOIN run_values e ON e.run = r.id AND e.kind = 'error' WHERE r.id = ?1",
+        "SELECT r.project, b.session_id, r.root, r.restart_count, CASE r.parent_kind WHEN 'restart' THEN r.parent END
+           FROM runs r LEFT JOIN run_bindings b ON b.run = r.id WHERE r.id = ?1",
     )?;
     Ok(statement.query_row([key], |row| {
         Ok(Before {
@@ -158,59 +154,80 @@ fn before(tx: &Tx<'_>, key: RunKey) -> Result<Before, StateError> {
             session_id: row.get(1)?,
             root: row.get(2)?,
             restart_count: row.get(3)?,
-            definition_digest: row.get(4)?,
-            error_hash: row.get(5)?,
-            parent: row.get(6)?,
+            parent: row.get(4)?,
         })
     })?)
 }
 
-fn not_restartable(
-    tx: &Tx<'_>,
-    live: &Live,
-    before: &Before,
-    draft: &Draft,
-) -> Result<Option<(&'static str, String)>, StateError> {
-    let run_id = &live.run_id;
-    if !live.status.is_terminal() {
-        return Ok(Some((
-            "run_not_ended",
-            format!("run {run_id} has not ended; cancel it first"),
-        )));
-    }
-    if live.open_effects > 0 || live.ambiguous_effects > 0 {
-        return Ok(Some((
-            "effect_unsettled",
-            format!("run {run_id} has a side effect of unknown outcome; resolve it first"),
-        )));
-    }
-    if before.restart_count >= MAX_RESTARTS {
-        let text = format!("run {run_id} is the last of {MAX_RESTARTS} restarts; start a new run instead");
-        return Ok(Some(("restart_limit", text)));
-    }
-    if repeats_failure(tx, live, before, draft)? {
-        let text = format!(
-            "run {run_id} failed exactly as the run it restarted, and neither its input nor its source changed"
-        );
-        return Ok(Some(("repeated_failure", text)));
-    }
-    Ok(None)
+/// Asks the rules of a restart.
+fn check(tx: &Tx<'_>, live: &Live, before: &Before, draft: &Draft) -> Result<Result<(), Refusal>, StateError> {
+    let facts = Facts::read(tx, live)?;
+    let ending = ending(tx, live.key)?;
+    let previous = before.parent.map(|parent| self::ending(tx, parent)).transpose()?;
+    let next_source_digest = source_digest(draft.graph.definition.digest(), &draft.sources);
+    let lineage = lifecycle::Lineage {
+        restarts: before.restart_count,
+        unsettled_effects: u64::from(live.open_effects) + u64::from(live.ambiguous_effects),
+        ending: ending.as_engine(),
+        previous: previous.as_ref().map(Ended::as_engine),
+        next_source_digest: &next_source_digest,
+    };
+    Ok(lifecycle::check_restart(&facts.as_engine(), &lineage))
 }
 
-/// Whether a run and the one it restarted failed the same way, and the new one would do nothing else.
-fn repeats_failure(tx: &Tx<'_>, live: &Live, before: &Before, draft: &Draft) -> Result<bool, StateError> {
-    let (Some(parent), Some(error)) = (before.parent, &before.error_hash) else {
-        return Ok(false);
-    };
-    if live.status == RunStatus::Cancelled || draft.graph.definition.digest() != before.definition_digest {
-        return Ok(false);
+/// How a run ended, for the repeated-failure protection.
+struct Ended {
+    failure: Option<String>,
+    input_digest: String,
+    source_digest: String,
+}
+
+impl Ended {
+    fn as_engine(&self) -> lifecycle::Ending<'_> {
+        lifecycle::Ending {
+            failure: self.failure.as_deref(),
+            input_digest: &self.input_digest,
+            source_digest: &self.source_digest,
+        }
     }
-    let previous = self::before(tx, parent)?;
-    let same_failure =
-        previous.error_hash.as_ref() == Some(error) && previous.definition_digest == before.definition_digest;
-    Ok(
-        same_failure
-            && read_sources(tx.db, live.key)? == draft.sources
-            && read_sources(tx.db, parent)? == draft.sources,
-    )
+}
+
+fn ending(tx: &Tx<'_>, run: RunKey) -> Result<Ended, StateError> {
+    let mut statement = tx.db.prepare_cached(
+        "SELECT i.hash, d.digest, n.node_id, a.outcome, e.json, e.blob FROM runs r
+           JOIN workflow_definitions d ON d.id = r.definition
+           JOIN run_values i ON i.run = r.id AND i.kind = 'input'
+           LEFT JOIN run_values e ON e.run = r.id AND e.kind = 'error'
+           LEFT JOIN node_attempts a ON a.id = r.last_attempt
+           LEFT JOIN definition_nodes n ON n.definition = r.definition AND n.node = a.node
+          WHERE r.id = ?1",
+    )?;
+    let (input_digest, definition, node, outcome, error) = statement.query_row([run], |row| {
+        Ok((
+            row.get(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, Option<String>>(2)?,
+            row.get::<_, Option<String>>(3)?,
+            Stored::columns(row, 4)?,
+        ))
+    })?;
+    let error: Option<ErrorInfo> = match error.to_ref(tx.db, u64::MAX)? {
+        ValueRef::Inline(value) => serde_json::from_value(value)?,
+        ValueRef::Content(_) => None,
+    };
+    let outcome = outcome
+        .as_deref()
+        .map_or(Ok(NodeOutcome::Failed), crate::names::outcome)?;
+    let failure =
+        error.map(|error| lifecycle::failure_digest(node.as_deref(), outcome, error.code.as_deref(), &error.message));
+    Ok(Ended {
+        failure,
+        input_digest,
+        source_digest: source_digest(&definition, &read_sources(tx.db, run)?),
+    })
+}
+
+/// Digest of everything a run executes.
+fn source_digest(definition: &str, sources: &SourceMap) -> String {
+    canonical::digest(&json!([definition, sources]))
 }
