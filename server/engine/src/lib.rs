@@ -15,7 +15,7 @@
 //! | [`display`] | status, activity and controls that renderers show |
 //! | [`effect`] | effect keys, reservations, settlements |
 //! | [`update`], [`progress`] | published updates, their limits, the time that is left |
-//! | [`value`], [`title`] | JSON value rules, run titles |
+//! | [`value`], [`title`], [`text`] | JSON value rules, run titles, bounds of free text |
 //! | [`names`], [`problem`], [`limits`] | names, problems and bounds |
 
 pub mod attempt;
@@ -34,6 +34,7 @@ pub mod raw;
 pub mod route;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod title;
 pub mod update;
 pub mod value;

@@ -40,3 +40,7 @@ pub const TITLE_CHARS: usize = 200;
 pub const RESTARTS: u32 = 3;
 /// Crashed attempts of one node in a row after which the run parks (decision 3).
 pub const CRASHES_IN_A_ROW: u32 = 3;
+/// Longest error message, in bytes of JSON; longer ones are cut. Leaves room for everything else of a 1 MiB message.
+pub const ERROR_MESSAGE_BYTES: usize = 16 * 1024;
+/// Longest stack of an error, in bytes of JSON; longer ones are cut.
+pub const ERROR_STACK_BYTES: usize = 32 * 1024;

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::definition::{Definition, Edge, Leave, Node, NodeIx, Scope, Target};
 use crate::route::{self, Output, Record, Root, RouteError};
+use crate::text::bounded_error;
 
 /// A finished node as routing sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,11 +120,8 @@ impl<'d> Plan<'d> {
 }
 
 fn failed<'d>(cause: EndCause, code: &str, message: String, stack: Option<String>) -> Planned<'d> {
-    let error = ErrorInfo {
-        code: Some(code.to_owned()),
-        message,
-        stack,
-    };
+    let code = Some(code.to_owned());
+    let error = bounded_error(ErrorInfo { code, message, stack });
     Planned::Finish {
         status: RunStatus::Failed,
         cause,
@@ -374,14 +372,14 @@ fn end_of<'d>(node: &Node, finished: &Finished<'_>) -> Planned<'d> {
     };
     let own = finished.error;
     let detail = own.map(|error| format!(": {}", error.message)).unwrap_or_default();
-    let error = ErrorInfo {
+    let error = bounded_error(ErrorInfo {
         code: Some(
             own.and_then(|error| error.code.clone())
                 .unwrap_or_else(|| code.to_owned()),
         ),
         message: format!("node \"{}\" {verb}{detail}", node.id),
         stack: own.and_then(|error| error.stack.clone()),
-    };
+    });
     Planned::Finish {
         status,
         cause: EndCause::NodeOutcome,

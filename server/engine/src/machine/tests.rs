@@ -674,3 +674,28 @@ fn a_hundred_thousand_steps_cost_the_same_each() {
     assert_eq!(run.progress.steps(), 100_000);
     assert_eq!(run.progress.visits(&run.definition, "a"), 50_001);
 }
+
+#[test]
+fn long_errors_are_cut_once_and_for_all() {
+    let mut run = Run::new(&workflow("w", "a").computes(&["a"]));
+    run.begin();
+    let long = crate::text::bounded_error(ErrorInfo {
+        code: None,
+        message: "\u{1}é".repeat(10_000),
+        stack: Some("s".repeat(100_000)),
+    });
+    let finished = Finished {
+        node_id: "a",
+        outcome: NodeOutcome::Failed,
+        output: Output::Known(&Value::Null),
+        error: Some(&long),
+        action: None,
+        left: None,
+    };
+    let plan = run.progress.plan_after(&run.definition, &finished).unwrap();
+    let Planned::Finish { error: Some(error), .. } = plan.next else {
+        panic!("no end")
+    };
+    assert_eq!(crate::text::bounded_error(error.clone()), error);
+    assert!(error.message.starts_with("node \"a\" failed: ") && error.message.ends_with('…'));
+}
