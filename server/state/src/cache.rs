@@ -49,7 +49,6 @@ pub(crate) struct Live {
     pub(crate) status: RunStatus,
     pub(crate) revision: u64,
     pub(crate) step_count: u64,
-    pub(crate) carried_step_count: u64,
     pub(crate) attempt_count: u64,
     pub(crate) trace_seq: u64,
     pub(crate) update_seq: u64,

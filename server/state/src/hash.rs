@@ -11,8 +11,3 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(sha256(bytes))
 }
-
-/// `sha256:<hex>`.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", sha256_hex(bytes))
-}

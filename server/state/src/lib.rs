@@ -11,6 +11,7 @@
 //! | [`command`], [`receipts`] | client commands on runs, each decided once |
 //! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
+//! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
 //! | [`content`], `value` | large values |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
@@ -25,10 +26,12 @@ pub mod open;
 pub mod query;
 pub mod queue;
 pub mod receipts;
+pub mod recovery;
 pub mod runner;
 pub mod schema;
 pub mod server;
 pub mod state;
+pub mod verify;
 pub mod view_content;
 
 mod cache;
@@ -55,7 +58,9 @@ pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
 pub use open::OpenError;
 pub use queue::{Claim, Claimed, Renewed};
 pub use receipts::{CommandIdentity, Receipted};
+pub use recovery::{ProcessKind, RecordedProcess, Recovered};
 pub use runner::{AfterExit, RunnerExit, RunnerOutcome};
 pub use server::{RecordedServer, ServerIdentity, TakeEpochError};
 pub use state::{State, StateOptions};
+pub use verify::Violation;
 pub use view_content::{ViewContent, ViewContentSource};

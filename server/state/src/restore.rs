@@ -14,7 +14,7 @@ use crate::value::maybe;
 /// Reads a run.
 pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result<Live, StateError> {
     let mut statement = db.prepare_cached(
-        "SELECT r.run_id, r.definition, r.status, s.revision, r.step_count, r.carried_step_count, r.attempt_count, r.trace_seq,
+        "SELECT r.run_id, r.definition, r.status, s.revision, r.step_count, r.attempt_count, r.trace_seq,
            r.update_seq, r.crash_streak, r.ambiguous_effects, r.waiting_attempt, r.last_attempt, r.current_attempt
            FROM runs r JOIN resources s ON s.id = r.id WHERE r.id = ?1",
     )?;
@@ -29,23 +29,15 @@ pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result
                 row.get(5)?,
                 row.get(6)?,
                 row.get(7)?,
-                row.get(8)?,
             ],
-            [row.get::<_, u32>(9)?, row.get(10)?],
-            [row.get::<_, Option<AttemptKey>>(11)?, row.get(12)?, row.get(13)?],
+            [row.get::<_, u32>(8)?, row.get(9)?],
+            [row.get::<_, Option<AttemptKey>>(10)?, row.get(11)?, row.get(12)?],
         ))
     });
     let (run_id, definition, status, counts, small, attempts) =
         maybe(row)?.ok_or_else(|| StateError::Inconsistent(format!("run key {} has no row", key.0)))?;
     let graph = cache.graph(db, definition)?;
-    let [
-        revision,
-        step_count,
-        carried_step_count,
-        attempt_count,
-        trace_seq,
-        update_seq,
-    ] = counts;
+    let [revision, step_count, attempt_count, trace_seq, update_seq] = counts;
     let status = names::run_status(&status)?;
     let current = attempts[2].map(|attempt| current(db, attempt)).transpose()?;
     let last_node = attempts[1].map(|attempt| node_of(db, attempt)).transpose()?;
@@ -70,7 +62,6 @@ pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result
         status,
         revision,
         step_count,
-        carried_step_count,
         attempt_count,
         trace_seq,
         update_seq,
