@@ -16,7 +16,7 @@
 //! | [`effect`] | effect keys, reservations, settlements |
 //! | [`update`], [`progress`] | published updates, their limits, the time that is left |
 //! | [`value`], [`title`], [`text`] | JSON value rules, run titles, bounds of free text |
-//! | [`names`], [`problem`], [`limits`] | names, problems and bounds |
+//! | [`names`], [`problem`], [`locate`], [`limits`] | names, problems and their lines, bounds |
 
 pub mod attempt;
 pub mod compile;
@@ -26,6 +26,7 @@ pub mod effect;
 pub mod failure;
 pub mod lifecycle;
 pub mod limits;
+pub mod locate;
 pub mod machine;
 pub mod names;
 pub mod problem;

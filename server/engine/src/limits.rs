@@ -18,8 +18,8 @@ pub const MAX_TIMEOUT_MS: u64 = (1 << 53) - 1;
 pub const CALLBACK_MS: u64 = 30_000;
 /// Longest path expression of a switch, in bytes.
 pub const PATH_BYTES: usize = 4 * 1024;
-/// Longest effect type, in bytes.
-pub const EFFECT_TYPE_BYTES: usize = 256;
+/// Longest effect type, in characters.
+pub const EFFECT_TYPE_CHARS: usize = 256;
 /// Problems that one compilation reports at most.
 pub const PROBLEMS: usize = 100;
 /// Deepest nesting of arrays and objects of a value (decision 10).

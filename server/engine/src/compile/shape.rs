@@ -129,11 +129,11 @@ fn kind_problems(node: &RawNode) -> Vec<String> {
         need(node.effect.is_none(), "only action and shell nodes have an `effect`");
     }
     if let Some(effect) = &node.effect {
-        let bytes = effect.effect_type.len();
+        let chars = effect.effect_type.chars().count();
         let plain = !effect.effect_type.chars().any(char::is_control);
         need(
-            bytes > 0 && bytes <= limits::EFFECT_TYPE_BYTES && plain,
-            "the type of an effect is a text of 1 to 256 bytes without control characters",
+            chars > 0 && chars <= limits::EFFECT_TYPE_CHARS && plain,
+            "the type of an effect is a text of 1 to 256 characters without control characters",
         );
         let observes = effect.kind != EffectKind::Observed || has("observe");
         need(observes, "an observed effect needs an `observe` callback");

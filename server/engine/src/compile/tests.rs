@@ -212,7 +212,7 @@ fn each_kind_of_node_has_what_it_needs() {
     };
     assert!(with(&observed, NodeType::Action).contains("an observed effect needs an `observe` callback"));
     let untyped = |node: &mut crate::raw::RawNode| node.effect.as_mut().unwrap().effect_type.clear();
-    assert!(with(&untyped, NodeType::Action).contains("1 to 256 bytes"));
+    assert!(with(&untyped, NodeType::Action).contains("1 to 256 characters"));
 }
 
 #[test]

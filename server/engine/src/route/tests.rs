@@ -185,3 +185,25 @@ fn an_output_that_was_not_loaded_is_asked_for() {
     assert!(PathExpr::parse("$result.output.r").unwrap().reads_output());
     assert!(!PathExpr::parse("$result.outcome").unwrap().reads_output());
 }
+
+proptest::proptest! {
+    /// Routing answers for any path and value, and a chosen case is always one of the cases.
+    #[test]
+    fn routing_is_total(path in "(\\$|\\$output|\\$result)?(\\.[a-c0-2]{1,2}|\\.outcome|\\.output|\\..)*", seed in 0u64..1000) {
+        let leaf = [json!(null), json!(true), json!(1), json!("a"), json!(["a", 2]), json!({ "a": "b" })];
+        let pick = |shift: u32| leaf[(seed >> shift) as usize % leaf.len()].clone();
+        let output = json!({ "a": pick(0), "b": { "a": pick(2), "c": pick(4) }, "1": [pick(1), pick(3)] });
+        let labels = ["a", "b", "1", "true", "ok"];
+        if let Ok(case) = route(&path, &output, &labels) {
+            proptest::prop_assert!(labels.contains(&case.as_str()));
+        }
+    }
+
+    /// Any text is judged, and an accepted one is kept as written.
+    #[test]
+    fn any_path_is_judged(path in ".{0,40}") {
+        if let Ok(parsed) = PathExpr::parse(&path) {
+            proptest::prop_assert_eq!(parsed.as_str(), path);
+        }
+    }
+}
