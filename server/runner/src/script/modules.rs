@@ -178,6 +178,12 @@ impl Modules {
                     )
                 });
         }
+        if specifier.starts_with("builtin:") {
+            if self.state.borrow().builtin_bytes.contains_key(specifier) {
+                return Ok(specifier.to_owned());
+            }
+            return self.find_from_builtin(base, specifier);
+        }
         if specifier.contains("://") || specifier.starts_with("data:") {
             return Err(self.failed(
                 "ERR_UNSUPPORTED",

@@ -102,6 +102,7 @@ impl Realm {
             cancel: tokio_util::sync::CancellationToken::new().into(),
             hard_stop: None.into(),
             stopped: None.into(),
+            aborted: None.into(),
             publish: None.into(),
             timers: Timers::default().into(),
             events: sender,
@@ -266,7 +267,7 @@ impl Realm {
     /// Overrides a result by what ended or spoiled the call, even if its code caught that.
     fn judge<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         let stack = result.as_ref().err().and_then(|failure| failure.stack.clone());
-        let failure = match self.shared.stopped.get() {
+        let failure = match self.shared.stopped.get().or(self.shared.aborted.get()) {
             Some(Stop::Exit(code)) => Failure::new(
                 CallErrorKind::Exit { code },
                 format!("process.exit({code}) was called; a node ends by returning or throwing"),
@@ -278,7 +279,7 @@ impl Realm {
                     let message = self.shared.impure_message(&what);
                     Failure::new(CallErrorKind::Impure { what }, message)
                 }
-                None => return result,
+                None => return result.map_err(|failure| self.recognise_exhaustion(failure)),
             },
         };
         Err(Failure { stack, ..failure })
@@ -354,7 +355,7 @@ impl Realm {
             (_, Some("ERR_MODULE_NOT_FOUND" | "ERR_UNKNOWN_BUILTIN_MODULE" | "ERR_UNSUPPORTED")) => {
                 (LoadErrorKind::Import, failure.message)
             }
-            (_, Some("ERR_NOT_A_WORKFLOW")) => (LoadErrorKind::NotAWorkflow, failure.message),
+            (_, Some("ERR_NOT_A_WORKFLOW")) => (LoadErrorKind::NotAWorkflow, without_class(failure.message)),
             (_, Some("ERR_WORKFLOW_SHAPE")) => {
                 let place = failure
                     .stack
@@ -367,7 +368,10 @@ impl Realm {
                 } else {
                     format!("\n  {place}")
                 };
-                (LoadErrorKind::NotAWorkflow, format!("{}{place}", failure.message))
+                (
+                    LoadErrorKind::NotAWorkflow,
+                    format!("{}{place}", without_class(failure.message)),
+                )
             }
             _ => {
                 let stack = failure
@@ -494,6 +498,7 @@ impl Realm {
         self.shared
             .hard_stop
             .set(Some(Instant::now() + self.shared.options.grace));
+        self.shared.aborted.set(Some(why));
         let reason = if why == Stop::TimedOut {
             "TimeoutError"
         } else {
@@ -554,19 +559,7 @@ impl Realm {
         let (message, stack, code, name) = match &caught {
             CaughtError::Error(rquickjs::Error::Allocation) => ("out of memory".to_owned(), None, None, String::new()),
             CaughtError::Error(error) => (error.to_string(), None, None, String::new()),
-            CaughtError::Value(value) => {
-                let memory_gone = value.is_null() && self.memory_is_short();
-                (
-                    if memory_gone {
-                        "out of memory".to_owned()
-                    } else {
-                        thrown_text(value)
-                    },
-                    None,
-                    None,
-                    String::new(),
-                )
-            }
+            CaughtError::Value(value) => (thrown_text(value), None, None, String::new()),
             CaughtError::Exception(exception) => {
                 let stack = exception
                     .stack()
@@ -608,11 +601,30 @@ impl Realm {
         }
     }
 
-    fn memory_is_short(&self) -> bool {
+    /// When memory is so short that no error object can be made, the engine throws `null`.
+    fn recognise_exhaustion(&self, failure: Failure) -> Failure {
         let used = usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0);
-        used > self.shared.options.memory_limit / 2
+        let limit = self.shared.options.memory_limit;
+        if failure.message == NOTHING_THROWN && used > limit / 2 {
+            return Failure::new(
+                CallErrorKind::OutOfMemory,
+                format!("out of memory: scripts may use {limit} bytes"),
+            );
+        }
+        failure
     }
 }
+
+/// An error of the SDK's own as it reads in a list of problems: without `TypeError: `.
+fn without_class(message: String) -> String {
+    message
+        .strip_prefix("TypeError: ")
+        .map(str::to_owned)
+        .unwrap_or(message)
+}
+
+/// Text of a thrown `null`.
+const NOTHING_THROWN: &str = "thrown value null";
 
 /// Runs the bootstrap script and returns its object.
 fn bootstrap<'js>(ctx: &Ctx<'js>, shared: &Rc<Shared>) -> rquickjs::Result<Object<'js>> {

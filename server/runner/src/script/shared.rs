@@ -109,6 +109,8 @@ pub(super) struct Shared {
     /// When running code is ended at the latest, after its signal was aborted.
     pub hard_stop: Cell<Option<Instant>>,
     pub stopped: Cell<Option<Stop>>,
+    /// Why the signal was aborted; decides the outcome whatever the code made of it.
+    pub aborted: Cell<Option<Stop>>,
     pub publish: RefCell<Option<PublishUpdate>>,
     pub timers: RefCell<Timers>,
     pub events: UnboundedSender<Event>,
@@ -223,6 +225,7 @@ impl Shared {
         self.deadline.set(deadline);
         self.hard_stop.set(None);
         self.stopped.set(None);
+        self.aborted.set(None);
         self.pending.set(0);
         *self.cancel.borrow_mut() = cancel;
         *self.gate.borrow_mut() = gate;

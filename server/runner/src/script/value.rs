@@ -1,7 +1,7 @@
 //! JavaScript values to JSON, as `JSON.stringify` would, except that what it drops or garbles is an error with its path.
 
 use rquickjs::atom::PredefinedAtom;
-use rquickjs::{Ctx, Function, Object, Value, function::This};
+use rquickjs::{Ctx, Function, Object, String as JsString, Value, function::This};
 use serde_json::{Map, Number, Value as Json};
 
 /// Deepest nesting of a value.
@@ -148,8 +148,9 @@ impl<'js> Walk<'js> {
             return Ok(boxed);
         }
         let mut members = Map::new();
-        for key in object.keys::<String>() {
-            let key = match key {
+        // Keys as engine strings: their conversion checks for lone surrogates, that of atoms does not.
+        for key in object.keys::<JsString<'js>>() {
+            let key = match key.and_then(|key| key.to_string()) {
                 Ok(key) => key,
                 Err(rquickjs::Error::Utf8(_)) => return self.bad("has a key with a lone surrogate"),
                 Err(error) => return Err(error.into()),

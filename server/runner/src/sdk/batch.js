@@ -41,6 +41,7 @@ function request(command) {
  */
 async function runCommandBatch(first, second) {
   const where = "runCommandBatch(...)";
+  if (host.closed()) host.touch("runCommandBatch");
   // Accepted: (options), (commands, options), (context, options).
   let given;
   if (Array.isArray(first)) given = { ...second, commands: first };

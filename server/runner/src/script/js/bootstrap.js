@@ -49,7 +49,8 @@
     for (const key of Reflect.ownKeys(target)) {
       if (key === "prototype" || key === "arguments" || key === "caller") continue;
       const property = Object.getOwnPropertyDescriptor(target, key);
-      if (key !== "name" && key !== "length" && typeof property.value === "function") property.value = guard(property.value, what);
+      if (property.value === target) property.value = guarded;
+      else if (typeof property.value === "function") property.value = guard(property.value, what);
       Object.defineProperty(guarded, key, property);
     }
     return guarded;

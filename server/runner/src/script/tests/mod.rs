@@ -1,6 +1,10 @@
 //! Behaviour of the script host as the code around it sees it.
 
 mod basics;
+mod limits;
+mod modules;
+mod purity;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
