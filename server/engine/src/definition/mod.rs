@@ -1,6 +1,6 @@
 //! A checked definition: the snapshot with its index.
 //!
-//! Made by [`crate::compile`] from what an author wrote, or by [`Definition::from_snapshot`] from stored data; both give the
+//! Made by [`crate::compile()`] from what an author wrote, or by [`Definition::from_snapshot`] from stored data; both give the
 //! same invariants: every id resolves, every edge stays in its scope, every mount has one entry. No callbacks, no code.
 
 mod index;

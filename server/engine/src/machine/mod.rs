@@ -19,6 +19,8 @@ mod saved;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod stored;
+#[cfg(test)]
 mod tests;
 
 pub use check::Load;
