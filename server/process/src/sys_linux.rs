@@ -34,6 +34,20 @@ pub(crate) fn is_of_this_boot(start: &str) -> bool {
     start.split_once('/').is_some_and(|(boot, _)| boot == boot_id())
 }
 
+/// Children of every thread of this process; `None` when the kernel does not list them (`CONFIG_PROC_CHILDREN`).
+pub(crate) fn quick_children() -> Option<Vec<u32>> {
+    let mut pids = Vec::new();
+    for task in fs::read_dir("/proc/self/task").ok()? {
+        let path = task.ok()?.path().join("children");
+        match fs::read_to_string(path) {
+            Ok(list) => pids.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+            // The thread ended; its children belong to another one now, which may have been read already.
+            Err(_) => return None,
+        }
+    }
+    Some(pids)
+}
+
 /// A process that ends while its files are read reports one of these.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)

@@ -90,6 +90,13 @@ pub fn has_children() -> bool {
     crate::hold::peek_any_child()
 }
 
+/// Pids of the calling process's children, zombies included, where the system lists them without a look at every process;
+/// `None` where it does not.
+#[must_use]
+pub fn quick_children() -> Option<Vec<u32>> {
+    sys::quick_children()
+}
+
 /// Collects the zombies among the calling process's children, except the pids in `owned`, whose owners wait for them.
 ///
 /// # Errors

@@ -1,0 +1,92 @@
+//! Canonical JSON lines over the inherited socket: whole messages in, whole messages out.
+
+use std::io;
+
+use piw_protocol::canonical::{self, CanonicalError};
+use piw_protocol::frame::{self, Decoder, FrameError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Bytes read at once.
+const READ: usize = 16 * 1024;
+
+/// Why the channel cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    /// The socket failed.
+    #[error("the channel to the server failed: {0}")]
+    Io(#[from] io::Error),
+    /// Bytes that are no frame.
+    #[error("the server sent no valid frame: {0}")]
+    Frame(#[from] FrameError),
+    /// A frame that is no message.
+    #[error("the server sent no valid message: {0}")]
+    Message(#[from] CanonicalError),
+    /// It ended before the expected message.
+    #[error("the server closed the channel")]
+    Closed,
+}
+
+/// The reading half.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    stream: OwnedReadHalf,
+    decoder: Decoder,
+}
+
+/// The writing half. Writing waits while the server does not read: that is the back pressure.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    stream: OwnedWriteHalf,
+}
+
+/// Splits a channel. Must be called inside a runtime.
+///
+/// # Errors
+/// When the socket cannot be registered.
+pub(crate) fn open(stream: std::os::unix::net::UnixStream) -> io::Result<(Reader, Writer)> {
+    stream.set_nonblocking(true)?;
+    let (read, write) = UnixStream::from_std(stream)?.into_split();
+    Ok((Reader { stream: read, decoder: Decoder::new() }, Writer { stream: write }))
+}
+
+impl Reader {
+    /// The next message; `None` when the server closed the channel between two. Cancel safe.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChannelError> {
+        loop {
+            if let Some(frame) = self.decoder.next_frame()? {
+                return Ok(Some(canonical::from_slice(&frame)?));
+            }
+            let mut buffer = [0; READ];
+            match self.stream.read(&mut buffer).await? {
+                0 => {
+                    self.decoder.finish()?;
+                    return Ok(None);
+                }
+                read => self.decoder.push(&buffer[..read]),
+            }
+        }
+    }
+
+    /// The next message of a channel that must not end here.
+    pub(crate) async fn expect<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
+        self.next().await?.ok_or(ChannelError::Closed)
+    }
+}
+
+impl Writer {
+    /// Sends one message.
+    pub(crate) async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ChannelError> {
+        let frame = frame::encode(message)?;
+        self.send_frame(&frame).await
+    }
+
+    /// Sends an encoded frame.
+    pub(crate) async fn send_frame(&mut self, frame: &[u8]) -> Result<(), ChannelError> {
+        self.stream.write_all(frame).await?;
+        Ok(())
+    }
+}

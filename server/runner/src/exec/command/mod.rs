@@ -1,0 +1,357 @@
+//! Running one command: held until the server knows it, watched until it ends, ended with everything it started.
+//!
+//! Used by shell nodes and by `runCommandBatch`. What a command *means* (whether an exit code fails a node) is decided by
+//! the callers.
+
+mod capture;
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use piw_process::hold::{ExitState, Held, Running};
+use piw_process::{ProcessIdentity, group, tree};
+use piw_protocol::child::ChildBody;
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use capture::Kept;
+pub(crate) use capture::{Captured, LineSink, Stream};
+
+use crate::child::client::{Client, RequestError};
+
+/// Time between SIGTERM and SIGKILL for a command that is aborted.
+const ABORT_GRACE: Duration = Duration::from_secs(2);
+/// The same for what an ended command left behind.
+const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
+
+/// A command, ready to be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandSpec {
+    /// Program, a path or a name found through `PATH`.
+    pub(crate) command: String,
+    /// Arguments.
+    pub(crate) args: Vec<String>,
+    /// Absolute working directory.
+    pub(crate) cwd: PathBuf,
+    /// Variables set in addition to the inherited ones.
+    pub(crate) env: Vec<(String, String)>,
+    /// Text for standard input.
+    pub(crate) stdin: Option<String>,
+    /// Characters kept of each stream.
+    pub(crate) max_chars: usize,
+}
+
+/// Why a command stopped running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By itself.
+    Itself,
+    /// Its time was up.
+    TimedOut,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// A command that ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finished {
+    /// Why it stopped running.
+    pub(crate) ending: Ending,
+    /// How its process ended; `None` when it could not be ended (stuck in the kernel).
+    pub(crate) exit: Option<ExitState>,
+    /// Standard output.
+    pub(crate) stdout: Captured,
+    /// Standard error.
+    pub(crate) stderr: Captured,
+    /// Wall time.
+    pub(crate) duration: Duration,
+}
+
+/// Why a command gave no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError<E> {
+    /// It could not be started; the text names the command and the reason.
+    #[error("{0}")]
+    NotStarted(String),
+    /// The server did not register it.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Taking a line failed; the command was ended.
+    #[error("taking a line failed")]
+    Line(E),
+}
+
+/// Starts and ends the commands of one runner.
+#[derive(Debug, Clone)]
+pub(crate) struct Commands {
+    client: Client,
+    /// Leaders of running commands.
+    active: Arc<Mutex<HashSet<u32>>>,
+}
+
+impl Commands {
+    /// Commands that are registered through `client`.
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, active: Arc::default() }
+    }
+
+    /// Runs one command. When it returns, its process group is gone; other descendants are ended unless another command
+    /// runs beside it (then [`Commands::sweep`] ends them).
+    pub(crate) async fn run<E: Send + 'static>(
+        &self,
+        spec: &CommandSpec,
+        timeout: Option<Duration>,
+        cancel: &CancellationToken,
+        lines: Option<LineSink<E>>,
+    ) -> Result<Finished, CommandError<E>> {
+        let started = Instant::now();
+        let held = self.hold(spec).await?;
+        let identity = held.identity().clone();
+        self.register(&identity, &spec.command).await?;
+        self.active().insert(identity.pid);
+        let released = tokio::task::spawn_blocking(move || held.release()).await;
+        let result = match released.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(running) => self.watch(running, spec, timeout, cancel, lines).await,
+            Err(error) => Err(CommandError::NotStarted(exec_error(spec, &error))),
+        };
+        self.active().remove(&identity.pid);
+        self.client.request_later(unregistered(identity));
+        result.map(|mut finished| {
+            finished.duration = started.elapsed();
+            finished
+        })
+    }
+
+    /// Ends every process below this runner except running commands and what belongs to them.
+    pub(crate) async fn sweep(&self, grace: Duration) {
+        if !tree::has_children() {
+            return;
+        }
+        let keep: Vec<u32> = self.active().iter().copied().collect();
+        if let Err(error) = group::end_descendants(std::process::id(), grace, &keep).await {
+            tracing::error!(%error, "left-over processes cannot be listed");
+        }
+    }
+
+    async fn hold<E>(&self, spec: &CommandSpec) -> Result<Held, CommandError<E>> {
+        let not_started = |error: &io::Error| CommandError::NotStarted(spawn_error(spec, error));
+        let mut command = std::process::Command::new(&spec.command);
+        command
+            .args(spec.args.iter().map(OsString::from))
+            .current_dir(&spec.cwd)
+            .envs(spec.env.iter().map(|(name, value)| (name, value)))
+            .stdin(if spec.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let held = tokio::task::spawn_blocking(move || Held::spawn(command)).await;
+        held.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| not_started(&error))
+    }
+
+    async fn register(&self, identity: &ProcessIdentity, command: &str) -> Result<(), RequestError> {
+        let label = command.rsplit('/').next().unwrap_or(command).chars().take(64).collect();
+        let body = ChildBody::ProcessRegister { pid: identity.pid, start_identity: identity.start.clone(), label };
+        self.client.request(None, body).await.map(drop)
+    }
+
+    /// Reads, feeds and waits until the command and its streams have ended.
+    async fn watch<E: Send + 'static>(
+        &self,
+        mut running: Running,
+        spec: &CommandSpec,
+        timeout: Option<Duration>,
+        cancel: &CancellationToken,
+        lines: Option<LineSink<E>>,
+    ) -> Result<Finished, CommandError<E>> {
+        let orphaned = CancellationToken::new();
+        let mut streams = Streams::start(&mut running, spec, lines, &orphaned)?;
+        let deadline = deadline(timeout);
+        let mut ending = Ending::Itself;
+        let mut exit = None;
+        let mut failed = None;
+        tokio::pin!(deadline);
+        tokio::select! {
+            biased;
+            exited = running.exited() => exit = exited.ok(),
+            () = cancel.cancelled() => ending = Ending::Cancelled,
+            () = &mut deadline => ending = Ending::TimedOut,
+            error = streams.failed() => failed = Some(error),
+        }
+        let aborted = exit.is_none();
+        self.end_group(&running.identity, if aborted { ABORT_GRACE } else { LEFTOVER_GRACE }).await;
+        if aborted {
+            exit = tokio::time::timeout(ABORT_GRACE, running.exited()).await.ok().and_then(Result::ok);
+        }
+        orphaned.cancel();
+        if failed.is_none() && !aborted {
+            // What was written before the end may still be on its way to whoever takes the lines.
+            tokio::select! {
+                biased;
+                error = streams.ended() => failed = error,
+                () = cancel.cancelled() => ending = Ending::Cancelled,
+                () = &mut deadline => ending = Ending::TimedOut,
+            }
+        } else if failed.is_none() {
+            // An aborted command's last lines are kept, but nobody waits for them to be published.
+            let _ = tokio::time::timeout(ABORT_GRACE, streams.ended()).await;
+        }
+        if let Some(error) = failed {
+            return Err(CommandError::Line(error));
+        }
+        let (stdout, stderr) = streams.take();
+        Ok(Finished { ending, exit, stdout, stderr, duration: Duration::ZERO })
+    }
+
+    /// Ends what is left of a command's group, and every stray descendant when no other command runs.
+    async fn end_group(&self, leader: &ProcessIdentity, grace: Duration) {
+        if only_child_is(leader.pid) {
+            return;
+        }
+        let result = match group::end(leader, grace).await {
+            Ok(group::Ended::Stuck) => Err(io::Error::other("it was killed but does not end")),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            tracing::error!(%error, group = leader.pid, "a command's process group cannot be ended");
+        }
+        if self.active().len() == 1 {
+            self.sweep(grace).await;
+        }
+    }
+
+    fn active(&self) -> std::sync::MutexGuard<'_, HashSet<u32>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the ended command's own zombie is all that is left below this process.
+fn only_child_is(leader: u32) -> bool {
+    tree::quick_children().is_some_and(|children| {
+        children.iter().all(|&pid| pid == leader)
+            && ProcessIdentity::of(leader)
+                .ok()
+                .flatten()
+                .is_some_and(|leader| leader.liveness().is_ok_and(|state| state == piw_process::Liveness::Zombie))
+    })
+}
+
+async fn deadline(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn unregistered(identity: ProcessIdentity) -> ChildBody {
+    ChildBody::ProcessUnregister { pid: identity.pid, start_identity: identity.start }
+}
+
+/// The tasks that serve a command's standard streams.
+struct Streams<E> {
+    readers: JoinSet<Result<(), E>>,
+    stdout: Kept,
+    stderr: Kept,
+}
+
+impl<E: Send + 'static> Streams<E> {
+    fn start(
+        running: &mut Running,
+        spec: &CommandSpec,
+        lines: Option<LineSink<E>>,
+        orphaned: &CancellationToken,
+    ) -> Result<Self, CommandError<E>> {
+        let not_read = |error: io::Error| CommandError::NotStarted(format!("its streams cannot be read: {error}"));
+        let missing = || not_read(io::Error::other("a pipe is missing"));
+        if let (Some(stdin), Some(text)) = (running.stdio.stdin.take(), spec.stdin.clone()) {
+            let mut stdin = tokio::process::ChildStdin::from_std(stdin).map_err(not_read)?;
+            tokio::spawn(async move {
+                // A command may end without reading its input.
+                let _ = stdin.write_all(text.as_bytes()).await;
+            });
+        }
+        let stdout = running.stdio.stdout.take().ok_or_else(missing)?;
+        let stdout = tokio::process::ChildStdout::from_std(stdout).map_err(not_read)?;
+        let stderr = running.stdio.stderr.take().ok_or_else(missing)?;
+        let stderr = tokio::process::ChildStderr::from_std(stderr).map_err(not_read)?;
+        let kept = (Kept::new(spec.max_chars), Kept::new(spec.max_chars));
+        let mut readers = JoinSet::new();
+        readers.spawn(capture::read(stdout, Stream::Stdout, kept.0.clone(), lines.clone(), orphaned.clone()));
+        readers.spawn(capture::read(stderr, Stream::Stderr, kept.1.clone(), lines, orphaned.clone()));
+        Ok(Self { readers, stdout: kept.0, stderr: kept.1 })
+    }
+
+    /// Resolves when taking a line failed, and never otherwise. Cancel safe.
+    async fn failed(&mut self) -> E {
+        match self.ended().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when both streams have ended, or with the error of taking a line. Cancel safe.
+    async fn ended(&mut self) -> Option<E> {
+        while let Some(reader) = self.readers.join_next().await {
+            match reader {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Some(error),
+                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            }
+        }
+        None
+    }
+
+    /// What was read; a stream that is still being read is given up.
+    fn take(self) -> (Captured, Captured) {
+        (self.stdout.take(), self.stderr.take())
+    }
+}
+
+/// Why the process could not be made.
+fn spawn_error(spec: &CommandSpec, error: &io::Error) -> String {
+    let cwd = spec.cwd.display();
+    match std::fs::metadata(&spec.cwd) {
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
+            format!("cannot start \"{}\": its working directory {cwd} does not exist", spec.command)
+        }
+        Err(problem) => format!("cannot start \"{}\": its working directory {cwd}: {problem}", spec.command),
+        Ok(found) if !found.is_dir() => {
+            format!("cannot start \"{}\": its working directory {cwd} is no directory", spec.command)
+        }
+        Ok(_) => format!("cannot start \"{}\": {error}", spec.command),
+    }
+}
+
+/// Why the program could not be executed.
+fn exec_error(spec: &CommandSpec, error: &io::Error) -> String {
+    let name = &spec.command;
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if name.contains('/') => format!(
+            "cannot start \"{name}\": there is no such program (or its interpreter is missing), seen from {}",
+            spec.cwd.display()
+        ),
+        Some(libc::ENOENT) => {
+            let path = spec.env.iter().find(|(variable, _)| variable == "PATH").map(|(_, path)| path.clone());
+            let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+            format!("command not found: \"{name}\" (PATH is {path})")
+        }
+        Some(libc::EACCES) => format!("cannot start \"{name}\": permission denied; is it an executable file?"),
+        Some(libc::ENOEXEC) => format!(
+            "cannot start \"{name}\": it is no program this system can execute; a script needs a first line like #!/bin/sh"
+        ),
+        Some(libc::E2BIG) => {
+            let bytes: usize = spec.args.iter().map(|arg| arg.len() + 1).sum::<usize>()
+                + spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
+            format!(
+                "cannot start \"{name}\": its arguments and variables ({bytes} bytes besides the inherited environment) are \
+                 more than the system passes; write them to standard input or a file"
+            )
+        }
+        _ => format!("cannot start \"{name}\": {error}"),
+    }
+}
