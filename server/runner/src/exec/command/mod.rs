@@ -28,7 +28,7 @@ use crate::child::client::{Client, RequestError};
 /// Time between SIGTERM and SIGKILL for a command that is aborted.
 const ABORT_GRACE: Duration = Duration::from_secs(2);
 /// The same for what an ended command left behind.
-const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
+pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 
 /// A command, ready to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]

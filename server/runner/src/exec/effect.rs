@@ -1,0 +1,233 @@
+//! Side effects of a node: reserved before they are applied, read back after an interruption, adopted when they were applied
+//! before, settled with the node's end.
+
+use piw_engine::effect::{self, Interruption, Observation, Settlement};
+use piw_protocol::child::{ChildBody, EffectReservation, EffectSettlement, FinishSettlement, ReplyPayload, ValueRef};
+use piw_protocol::definition::EffectKind;
+use piw_protocol::run::NodeOutcome;
+use serde_json::{Map, Value, json};
+
+use super::node::{Abort, Context, NodeEnd, Running, error};
+use super::publish::kind as kind_of;
+use crate::child::client::RequestError;
+use crate::script::{CallArgs, CallError, CallbackField, ScriptHost};
+
+/// A node's declared effect for one visit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Engine-made key.
+    pub(crate) key: String,
+    /// The author's type.
+    pub(crate) effect_type: String,
+    /// How uncertainty is resolved.
+    pub(crate) kind: EffectKind,
+}
+
+/// What a reservation allows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reserved {
+    /// Apply it.
+    Apply,
+    /// It was applied before with this result.
+    Adopt(Value),
+    /// The reservation decided the node's end.
+    End(Box<NodeEnd>),
+}
+
+/// What a read-back says.
+struct ReadBack {
+    found: Observation,
+    result: Value,
+}
+
+impl Effect {
+    /// The effect of a running node, when it declares one.
+    pub(crate) fn of(running: &Running<'_, '_>, run_id: &str) -> Option<Self> {
+        let attempt = running.attempt;
+        let declared = attempt.node.spec.effect.as_ref()?;
+        Some(Self {
+            key: effect::key(run_id, &declared.effect_type, &attempt.node.id, attempt.visit),
+            effect_type: declared.effect_type.clone(),
+            kind: declared.kind,
+        })
+    }
+
+    /// What callbacks see as `effect`.
+    pub(crate) fn as_context(&self) -> Map<String, Value> {
+        let mut extras = Map::new();
+        extras.insert("effect".to_owned(), json!({ "key": self.key, "type": self.effect_type }));
+        extras
+    }
+
+    fn settle(&self, outcome: EffectSettlement) -> FinishSettlement {
+        FinishSettlement { key: self.key.clone(), outcome }
+    }
+}
+
+impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
+    /// Reserves a node's effect; `request` is what makes up its payload.
+    pub(crate) async fn reserve(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        request: &Value,
+    ) -> Result<Reserved, Abort> {
+        match self.ask_reservation(running, effect, request).await? {
+            Ok(EffectReservation::Apply { .. }) => Ok(Reserved::Apply),
+            Ok(EffectReservation::Adopt { result }) => Ok(Reserved::Adopt(self.client.value(result).await?)),
+            Ok(EffectReservation::Ambiguous) => Err(self.ambiguous(running, effect)),
+            Ok(EffectReservation::Observe { .. }) => self.read_back(running, effect, request).await,
+            Err(refused) => Ok(Reserved::End(Box::new(refused))),
+        }
+    }
+
+    /// An earlier try was interrupted: asks `observe` what it did.
+    async fn read_back(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        request: &Value,
+    ) -> Result<Reserved, Abort> {
+        let found = match self.observe(running, effect).await {
+            Ok(found) => found,
+            Err(failed) => {
+                // Nothing is known, and nothing was applied now: the effect stays as it is for the next try.
+                return Ok(Reserved::End(Box::new(self.call_failed(failed)?)));
+            }
+        };
+        let settlement = effect::observed(found.found);
+        let result = match settlement {
+            EffectSettlement::Applied => {
+                let mut inline = crate::child::content::Inline::of_message();
+                Some(self.client.value_ref(&found.result, &mut inline).await?)
+            }
+            _ => None,
+        };
+        self.settle_now(running, effect, settlement, result).await?;
+        match found.found {
+            Observation::Applied => Ok(Reserved::Adopt(found.result)),
+            Observation::Unknown => Err(self.ambiguous(running, effect)),
+            Observation::NotApplied => match self.ask_reservation(running, effect, request).await? {
+                Ok(EffectReservation::Apply { .. }) => Ok(Reserved::Apply),
+                Ok(other) => Err(Abort::Engine(format!("effect {} was read back, then answered {other:?}", effect.key))),
+                Err(refused) => Ok(Reserved::End(Box::new(refused))),
+            },
+        }
+    }
+
+    /// The inner error is a refusal that fails the node.
+    async fn ask_reservation(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        request: &Value,
+    ) -> Result<Result<EffectReservation, NodeEnd>, Abort> {
+        let body = ChildBody::EffectReserve {
+            key: effect.key.clone(),
+            effect_type: effect.effect_type.clone(),
+            kind: effect.kind,
+            fingerprint: effect::fingerprint(request),
+        };
+        match self.client.request(Some(&running.attempt.id), body).await {
+            Ok(accepted) => match accepted.payload {
+                Some(ReplyPayload::Effect(reservation)) => Ok(Ok(reservation)),
+                other => Err(Abort::Engine(format!("a reservation was answered with {other:?}"))),
+            },
+            Err(RequestError::Rejected { error: refused, .. }) => {
+                Ok(Err(NodeEnd::failed(error("effectRefused", refused.message))))
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Settles an effect in a message of its own, before the node's end.
+    pub(crate) async fn settle_now(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        outcome: EffectSettlement,
+        result: Option<ValueRef>,
+    ) -> Result<(), Abort> {
+        let body = ChildBody::EffectSettle { key: effect.key.clone(), outcome, result };
+        self.client.request(Some(&running.attempt.id), body).await?;
+        Ok(())
+    }
+
+    /// How an effect is settled by an end of its node that came while it was being applied.
+    pub(crate) async fn settle_by_end(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        mut end: NodeEnd,
+    ) -> Result<NodeEnd, Abort> {
+        let how = match end.outcome {
+            NodeOutcome::Ok => {
+                end.settle = Some(effect.settle(EffectSettlement::Applied));
+                return Ok(end);
+            }
+            NodeOutcome::Failed if end.stuck => Interruption::Killed,
+            NodeOutcome::Failed => Interruption::CaughtError,
+            NodeOutcome::TimedOut => Interruption::TimedOut,
+            NodeOutcome::Cancelled => Interruption::Killed,
+        };
+        let outcome = match effect::interrupted(effect.kind, how) {
+            Settlement::Settle(outcome) => outcome,
+            // A script thread that does not answer cannot read back.
+            Settlement::Observe if end.stuck => EffectSettlement::Ambiguous,
+            Settlement::Observe => match self.observe(running, effect).await {
+                Ok(found) => effect::observed(found.found),
+                Err(_) => EffectSettlement::Ambiguous,
+            },
+        };
+        end.settle = Some(effect.settle(outcome));
+        Ok(end)
+    }
+
+    async fn observe(&self, running: &Running<'_, '_>, effect: &Effect) -> Result<ReadBack, CallError> {
+        let deadline = std::time::Instant::now()
+            + std::time::Duration::from_millis(piw_engine::limits::CALLBACK_MS);
+        // A read-back after a timeout has a budget of its own, or it could never answer.
+        let args = CallArgs { extras: effect.as_context(), deadline: Some(deadline), ..self.args(running) };
+        let answer = self.call(running, CallbackField::Observe, args).await?;
+        parse_observation(answer).map_err(|message| CallError {
+            kind: crate::script::CallErrorKind::Thrown,
+            message,
+            stack: None,
+        })
+    }
+
+    fn ambiguous(&self, running: &Running<'_, '_>, effect: &Effect) -> Abort {
+        let node = &running.attempt.node.id;
+        let message = format!(
+            "whether the effect \"{}\" of node \"{node}\" was applied is unknown; confirm that it happened or retry it",
+            effect.effect_type
+        );
+        Abort::Park { reason: "effectAmbiguous", message }
+    }
+}
+
+/// Reads `"applied" | "notApplied" | "unknown"`, alone or as `{status, result?}`.
+fn parse_observation(answer: Value) -> Result<ReadBack, String> {
+    let (word, result) = match answer {
+        Value::String(word) => (word, Value::Null),
+        Value::Object(mut members) => {
+            let result = members.remove("result").unwrap_or(Value::Null);
+            match members.remove("status") {
+                Some(Value::String(word)) => (word, result),
+                _ => return Err("observe must answer a status: {status: \"applied\" | \"notApplied\" | \"unknown\"}".into()),
+            }
+        }
+        other => {
+            return Err(format!("observe must answer \"applied\", \"notApplied\" or \"unknown\", not {}", kind_of(&other)));
+        }
+    };
+    let found = match word.as_str() {
+        "applied" => Observation::Applied,
+        "notApplied" => Observation::NotApplied,
+        "unknown" => Observation::Unknown,
+        other => {
+            return Err(format!("observe must answer \"applied\", \"notApplied\" or \"unknown\", not \"{other}\""));
+        }
+    };
+    Ok(ReadBack { found, result })
+}

@@ -1,0 +1,62 @@
+//! Nodes that tell or ask: notifications and checkpoints.
+
+use piw_protocol::child::ChildBody;
+use serde_json::{Value, json};
+
+use super::node::{Abort, Context, NodeEnd, Running, error};
+use super::publish::kind;
+use crate::script::{CallbackField, ScriptHost};
+
+/// Longest notification, in bytes.
+const MESSAGE_LIMIT: usize = 64 * 1024;
+
+impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
+    /// Records a durable message. Its place within the visit makes a repetition after a crash harmless.
+    pub(crate) async fn notify(&self, running: &Running<'_, '_>) -> Result<NodeEnd, Abort> {
+        let node = running.attempt.node;
+        let message = match self.call(running, CallbackField::Message, self.args(running)).await {
+            Ok(Value::String(message)) => message,
+            Ok(other) => {
+                let why = format!("message of node \"{}\" must be a string, not {}", node.id, kind(&other));
+                return Ok(NodeEnd::failed(error("badValue", why)));
+            }
+            Err(failed) => return self.call_failed(failed),
+        };
+        if message.len() > MESSAGE_LIMIT {
+            let why = format!(
+                "message of node \"{}\" has {} bytes; a notification has at most {MESSAGE_LIMIT}",
+                node.id,
+                message.len()
+            );
+            return Ok(NodeEnd::failed(error("badValue", why)));
+        }
+        let notify_kind = node.spec.notify_kind.clone().unwrap_or_else(|| "progress".to_owned());
+        let body = ChildBody::Notification { kind: notify_kind.clone(), message: message.clone(), index: 0 };
+        self.client.request(Some(&running.attempt.id), body).await?;
+        Ok(NodeEnd::ok(json!({ "kind": notify_kind, "message": message })))
+    }
+
+    /// Makes a checkpoint's request: what the person who answers gets to see.
+    pub(crate) async fn checkpoint(&self, running: &Running<'_, '_>) -> Result<NodeEnd, Abort> {
+        let node = running.attempt.node;
+        let summary = if node.has_callback(CallbackField::Summary.name()) {
+            match self.call(running, CallbackField::Summary, self.args(running)).await {
+                Ok(summary) => summary,
+                Err(failed) => return self.call_failed(failed),
+            }
+        } else {
+            node.spec.summary.clone().map_or(Value::Null, Value::String)
+        };
+        if !matches!(summary, Value::String(_) | Value::Null) {
+            let why = format!("summary of node \"{}\" must be a string, not {}", node.id, kind(&summary));
+            return Ok(NodeEnd::failed(error("badValue", why)));
+        }
+        if !node.has_callback(CallbackField::Run.name()) {
+            return Ok(NodeEnd::ok(json!({ "summary": summary })));
+        }
+        match self.call(running, CallbackField::Run, self.args(running)).await {
+            Ok(request) => Ok(NodeEnd::ok(json!({ "summary": summary, "request": request }))),
+            Err(failed) => self.call_failed(failed),
+        }
+    }
+}
