@@ -12,7 +12,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let assets = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../assets/workflows");
     println!("cargo::rerun-if-changed={}", assets.display());
     let mut files: Vec<PathBuf> = match fs::read_dir(&assets) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?,
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error.into()),
     };

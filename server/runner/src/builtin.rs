@@ -25,7 +25,11 @@ pub fn all() -> &'static [Builtin] {
     ALL.get_or_init(|| {
         FILES
             .iter()
-            .map(|(id, bytes)| Builtin { id, revision: canonical::sha256_hex(bytes), bytes: Arc::from(*bytes) })
+            .map(|(id, bytes)| Builtin {
+                id,
+                revision: canonical::sha256_hex(bytes),
+                bytes: Arc::from(*bytes),
+            })
             .collect()
     })
 }

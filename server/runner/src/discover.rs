@@ -17,8 +17,21 @@ pub const ENDINGS: [&str; 4] = [".workflow.ts", ".workflow.mts", ".workflow.js",
 pub const PROJECT_DIR: &str = ".pi/workflows";
 /// Names that commands give another meaning; a workflow called so could not be started by name everywhere.
 pub const RESERVED: [&str; 15] = [
-    "list", "start", "status", "pause", "resume", "cancel", "answer", "update", "submit", "clear", "restart", "run", "help",
-    "change-settings", "follow-up",
+    "list",
+    "start",
+    "status",
+    "pause",
+    "resume",
+    "cancel",
+    "answer",
+    "update",
+    "submit",
+    "clear",
+    "restart",
+    "run",
+    "help",
+    "change-settings",
+    "follow-up",
 ];
 /// Largest workflow source, in bytes.
 pub const SOURCE_LIMIT: u64 = 16 << 20;
@@ -139,7 +152,12 @@ pub enum DiscoverError {
 /// # Errors
 /// When it means nothing, or several things.
 pub fn find(reference: &str, places: &Places, base: &Path) -> Result<Found, DiscoverError> {
-    let bad = |rule| Err(DiscoverError::BadReference { reference: reference.to_owned(), rule });
+    let bad = |rule| {
+        Err(DiscoverError::BadReference {
+            reference: reference.to_owned(),
+            rule,
+        })
+    };
     if reference.is_empty() || reference.contains('\0') {
         return bad("it must be a name, a path, or builtin:<id>");
     }
@@ -153,7 +171,9 @@ pub fn find(reference: &str, places: &Places, base: &Path) -> Result<Found, Disc
         return bad("a name has at most 255 bytes and no control characters");
     }
     if RESERVED.contains(&reference) {
-        return Err(DiscoverError::Reserved { name: reference.to_owned() });
+        return Err(DiscoverError::Reserved {
+            name: reference.to_owned(),
+        });
     }
     for dir in directories(places) {
         let mut files = named_files(&dir.1)?.into_iter().filter(|(name, _)| name == reference);
@@ -170,7 +190,10 @@ pub fn find(reference: &str, places: &Places, base: &Path) -> Result<Found, Disc
     }
     let mut looked: Vec<String> = directories(places).map(|(_, dir)| dir.display().to_string()).collect();
     looked.push("the built-in workflows".to_owned());
-    Err(DiscoverError::NoSuchName { name: reference.to_owned(), places: looked })
+    Err(DiscoverError::NoSuchName {
+        name: reference.to_owned(),
+        places: looked,
+    })
 }
 
 /// Reads what was found, ready to be loaded.
@@ -179,9 +202,14 @@ pub fn find(reference: &str, places: &Places, base: &Path) -> Result<Found, Disc
 /// When the file cannot be read or is too large, or the built-in workflow is not shipped.
 pub fn read(found: &Found) -> Result<Entry, DiscoverError> {
     match found {
-        Found::File(path) => Ok(Entry::File { path: path.clone(), bytes: read_source(path)? }),
+        Found::File(path) => Ok(Entry::File {
+            path: path.clone(),
+            bytes: read_source(path)?,
+        }),
         Found::Builtin(id) => {
-            let Some(builtin) = builtin::find(id) else { return Err(no_builtin(id)) };
+            let Some(builtin) = builtin::find(id) else {
+                return Err(no_builtin(id));
+            };
             Ok(Entry::Builtin {
                 id: builtin.id.to_owned(),
                 revision: builtin.revision.clone(),
@@ -195,14 +223,19 @@ pub fn read(found: &Found) -> Result<Entry, DiscoverError> {
 pub(crate) fn read_source(path: &Path) -> Result<Arc<[u8]>, DiscoverError> {
     let unreadable = |error| match io::Error::kind(&error) {
         io::ErrorKind::NotFound => DiscoverError::NoSuchFile { path: path.to_owned() },
-        _ => DiscoverError::Unreadable { path: path.to_owned(), error },
+        _ => DiscoverError::Unreadable {
+            path: path.to_owned(),
+            error,
+        },
     };
     let file = fs::File::open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::other("it is no regular file")));
     }
     let mut bytes = Vec::new();
-    file.take(SOURCE_LIMIT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(SOURCE_LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
     if bytes.len() as u64 > SOURCE_LIMIT {
         let why = format!("it has more than {SOURCE_LIMIT} bytes, the limit of a workflow source");
         return Err(unreadable(io::Error::other(why)));
@@ -219,13 +252,25 @@ pub fn list(places: &Places) -> Result<Vec<Listed>, DiscoverError> {
     for (origin, dir) in directories(places) {
         for (name, path) in named_files(&dir)? {
             let description = describe(&path);
-            listed.push(Listed { name, origin, path: Some(path), description, problem: None });
+            listed.push(Listed {
+                name,
+                origin,
+                path: Some(path),
+                description,
+                problem: None,
+            });
         }
     }
     for builtin in builtin::all() {
         let description = first_comment(&String::from_utf8_lossy(&builtin.bytes));
         let name = builtin.id.to_owned();
-        listed.push(Listed { name, origin: Origin::Builtin, path: None, description, problem: None });
+        listed.push(Listed {
+            name,
+            origin: Origin::Builtin,
+            path: None,
+            description,
+            problem: None,
+        });
     }
     for at in 0..listed.len() {
         listed[at].problem = problem(&listed, at);
@@ -239,9 +284,10 @@ fn problem(listed: &[Listed], at: usize) -> Option<String> {
     if RESERVED.contains(&own.name.as_str()) {
         return Some("the name is reserved for a command".to_owned());
     }
-    let taken = listed.iter().enumerate().find(|(other, entry)| {
-        *other != at && entry.name == own.name && (entry.origin < own.origin || entry.origin == own.origin)
-    });
+    let taken = listed
+        .iter()
+        .enumerate()
+        .find(|(other, entry)| *other != at && entry.name == own.name && entry.origin <= own.origin);
     taken.map(|(_, entry)| match &entry.path {
         Some(path) if entry.origin == own.origin => format!("{} has the same name", path.display()),
         Some(path) => format!("hidden by {}", path.display()),
@@ -257,7 +303,10 @@ fn directories(places: &Places) -> impl Iterator<Item = (Origin, PathBuf)> {
 
 /// Names and files of a directory, by name; empty when there is no such directory.
 fn named_files(dir: &Path) -> Result<Vec<(String, PathBuf)>, DiscoverError> {
-    let unreadable = |error| DiscoverError::Unreadable { path: dir.to_owned(), error };
+    let unreadable = |error| DiscoverError::Unreadable {
+        path: dir.to_owned(),
+        error,
+    };
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -299,17 +348,25 @@ fn find_path(path: &Path) -> Result<Found, DiscoverError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DiscoverError::NoSuchFile { path: path.to_owned() })
         }
-        Err(error) => Err(DiscoverError::Unreadable { path: path.to_owned(), error }),
+        Err(error) => Err(DiscoverError::Unreadable {
+            path: path.to_owned(),
+            error,
+        }),
     }
 }
 
 fn find_builtin(id: &str) -> Result<Found, DiscoverError> {
-    builtin::find(id).map(|builtin| Found::Builtin(builtin.id.to_owned())).ok_or_else(|| no_builtin(id))
+    builtin::find(id)
+        .map(|builtin| Found::Builtin(builtin.id.to_owned()))
+        .ok_or_else(|| no_builtin(id))
 }
 
 fn no_builtin(id: &str) -> DiscoverError {
     let known: Vec<&str> = builtin::all().iter().map(|builtin| builtin.id).collect();
-    DiscoverError::NoSuchBuiltin { id: id.to_owned(), known: known.join(", ") }
+    DiscoverError::NoSuchBuiltin {
+        id: id.to_owned(),
+        known: known.join(", "),
+    }
 }
 
 fn describe(path: &Path) -> Option<String> {
@@ -336,7 +393,9 @@ fn first_comment(text: &str) -> Option<String> {
         } else {
             line.strip_prefix("//")?.trim_start_matches('/')
         };
-        let (content, ends) = content.split_once("*/").map_or((content, false), |(before, _)| (before, inside));
+        let (content, ends) = content
+            .split_once("*/")
+            .map_or((content, false), |(before, _)| (before, inside));
         let content = content.trim();
         if !content.is_empty() {
             return Some(content.to_owned());
@@ -355,7 +414,10 @@ mod tests {
         let project = fs::canonicalize(dir.path()).unwrap();
         fs::create_dir_all(project.join(PROJECT_DIR)).unwrap();
         fs::create_dir_all(project.join("global")).unwrap();
-        let places = Places { global: Some(project.join("global")), project };
+        let places = Places {
+            global: Some(project.join("global")),
+            project,
+        };
         (dir, places)
     }
 
@@ -370,11 +432,24 @@ mod tests {
         write(&places, "global/a.workflow.ts", "/**\n * Global one.\n */\n");
         write(&places, "global/b.workflow.mjs", "export default 1");
         let found = |name| find(name, &places, &places.project).unwrap();
-        assert_eq!(found("a"), Found::File(places.project.join(".pi/workflows/a.workflow.ts")));
+        assert_eq!(
+            found("a"),
+            Found::File(places.project.join(".pi/workflows/a.workflow.ts"))
+        );
         assert_eq!(found("b"), Found::File(places.project.join("global/b.workflow.mjs")));
-        let listed: Vec<_> = list(&places).unwrap().into_iter().filter(|entry| entry.origin != Origin::Builtin).collect();
-        let told: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.description.as_deref())).collect();
-        assert_eq!(told, [("a", Some("Project one.")), ("a", Some("Global one.")), ("b", None)]);
+        let listed: Vec<_> = list(&places)
+            .unwrap()
+            .into_iter()
+            .filter(|entry| entry.origin != Origin::Builtin)
+            .collect();
+        let told: Vec<_> = listed
+            .iter()
+            .map(|entry| (entry.name.as_str(), entry.description.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [("a", Some("Project one.")), ("a", Some("Global one.")), ("b", None)]
+        );
         assert!(listed[0].problem.is_none());
         assert!(listed[1].problem.as_ref().unwrap().contains("hidden by"));
     }
@@ -419,7 +494,10 @@ mod tests {
 
     #[test]
     fn the_description_is_the_first_line_of_the_first_comment() {
-        assert_eq!(first_comment("#!/usr/bin/env piw\n\n// Hello.\n// More."), Some("Hello.".into()));
+        assert_eq!(
+            first_comment("#!/usr/bin/env piw\n\n// Hello.\n// More."),
+            Some("Hello.".into())
+        );
         assert_eq!(first_comment("/* One line. */ import x"), Some("One line.".into()));
         assert_eq!(first_comment("/**\n *\n * Second.\n */"), Some("Second.".into()));
         assert_eq!(first_comment("import x from 'y' // no"), None);

@@ -1,4 +1,14 @@
 //! Children that evaluate user code: the script host, the SDK, and the resolver and runner roles.
+//!
+//! The server starts [`run_resolver`] and [`run_runner`] as processes of their own and talks to them over an inherited socket.
+//! Neither has access to the database; both end when their channel does.
 
+pub mod builtin;
+mod child;
+pub mod discover;
+mod exec;
+pub mod roles;
 pub mod script;
 pub mod sdk;
+
+pub use roles::{run_resolver, run_runner};

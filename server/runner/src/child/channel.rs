@@ -3,8 +3,7 @@
 use std::io;
 
 use piw_protocol::canonical::{self, CanonicalError};
-use piw_protocol::frame::{self, Decoder, FrameError};
-use serde::Serialize;
+use piw_protocol::frame::{Decoder, FrameError};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -25,9 +24,6 @@ pub(crate) enum ChannelError {
     /// A frame that is no message.
     #[error("the server sent no valid message: {0}")]
     Message(#[from] CanonicalError),
-    /// It ended before the expected message.
-    #[error("the server closed the channel")]
-    Closed,
 }
 
 /// The reading half.
@@ -50,7 +46,13 @@ pub(crate) struct Writer {
 pub(crate) fn open(stream: std::os::unix::net::UnixStream) -> io::Result<(Reader, Writer)> {
     stream.set_nonblocking(true)?;
     let (read, write) = UnixStream::from_std(stream)?.into_split();
-    Ok((Reader { stream: read, decoder: Decoder::new() }, Writer { stream: write }))
+    Ok((
+        Reader {
+            stream: read,
+            decoder: Decoder::new(),
+        },
+        Writer { stream: write },
+    ))
 }
 
 impl Reader {
@@ -70,20 +72,9 @@ impl Reader {
             }
         }
     }
-
-    /// The next message of a channel that must not end here.
-    pub(crate) async fn expect<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
-        self.next().await?.ok_or(ChannelError::Closed)
-    }
 }
 
 impl Writer {
-    /// Sends one message.
-    pub(crate) async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ChannelError> {
-        let frame = frame::encode(message)?;
-        self.send_frame(&frame).await
-    }
-
     /// Sends an encoded frame.
     pub(crate) async fn send_frame(&mut self, frame: &[u8]) -> Result<(), ChannelError> {
         self.stream.write_all(frame).await?;

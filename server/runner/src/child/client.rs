@@ -3,7 +3,7 @@
 //! One task reads the channel. Answers are matched to requests by message id; orders, the loss of the claim and the end of the
 //! channel become an [`Order`], which only ever gets stricter. A request never returns an answer after the claim was lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,10 +12,14 @@ use piw_protocol::child::{
 };
 use piw_protocol::frame;
 use piw_protocol::run::ErrorInfo;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use super::channel::{Reader, Writer};
+
+/// Bytes of JSON of one console line that is sent on.
+const PRINT_LIMIT: usize = 128 * 1024;
 
 /// What the runner has to do next, from mild to strict. A stricter order is never taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +88,15 @@ struct Inner {
     order: watch::Sender<Order>,
     /// Messages whose answers nobody waits for.
     later: TaskTracker,
+    /// Output of user code that was not sent yet, and whether something sends it.
+    printed: Mutex<Printed>,
+    runtime: Handle,
+}
+
+#[derive(Debug, Default)]
+struct Printed {
+    lines: VecDeque<(&'static str, String)>,
+    sending: bool,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +120,8 @@ impl Client {
                 revision: AtomicU64::new(0),
                 order: watch::Sender::new(Order::Continue),
                 later: TaskTracker::new(),
+                printed: Mutex::default(),
+                runtime: Handle::current(),
             }),
         };
         tokio::spawn(client.clone().read(reader));
@@ -140,8 +155,10 @@ impl Client {
         let what = name(&body);
         let revision = changes_run(&body).then(|| self.inner.revision.load(Ordering::Relaxed));
         let message = self.message(attempt, revision, body);
-        let frame = frame::encode(&message)
-            .map_err(|error| RequestError::Unsendable { what, reason: error.to_string() })?;
+        let frame = frame::encode(&message).map_err(|error| RequestError::Unsendable {
+            what,
+            reason: error.to_string(),
+        })?;
         let (answer_to, answer) = oneshot::channel();
         {
             let mut waiting = self.waiting();
@@ -182,6 +199,40 @@ impl Client {
                 tracing::debug!(%error, "a message was not accepted");
             }
         });
+    }
+
+    /// Sends output of user code, in order, at the pace at which the server takes it. Can be called from any thread.
+    pub(crate) fn print(&self, stream: &'static str, mut text: String) {
+        crate::exec::receipt::cut(&mut text, PRINT_LIMIT);
+        let mut printed = self.inner.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        printed.lines.push_back((stream, text));
+        if !std::mem::replace(&mut printed.sending, true) {
+            self.inner
+                .later
+                .spawn_on(self.clone().send_printed(), &self.inner.runtime);
+        }
+    }
+
+    async fn send_printed(self) {
+        loop {
+            let next = {
+                let mut printed = self.inner.printed.lock().unwrap_or_else(PoisonError::into_inner);
+                let next = printed.lines.pop_front();
+                printed.sending = next.is_some();
+                next
+            };
+            let Some((stream, text)) = next else { return };
+            // Diagnosis only: an end of the channel shows elsewhere.
+            let _ = self
+                .request(
+                    None,
+                    ChildBody::Progress {
+                        stream: stream.to_owned(),
+                        text,
+                    },
+                )
+                .await;
+        }
     }
 
     /// Waits until everything that was sent with [`Client::request_later`] is answered.
@@ -260,7 +311,11 @@ impl Client {
 }
 
 fn over_error(order: Order) -> RequestError {
-    if order == Order::ClaimLost { RequestError::ClaimLost } else { RequestError::Closed }
+    if order == Order::ClaimLost {
+        RequestError::ClaimLost
+    } else {
+        RequestError::Closed
+    }
 }
 
 /// Messages that are checked against the execution revision.

@@ -73,10 +73,16 @@ impl Client {
     pub(crate) async fn put_content(&self, bytes: &[u8]) -> Result<ContentRef, ContentError> {
         let size = bytes.len() as u64;
         if size > OUTPUT_LIMIT {
-            return Err(ContentError::TooLarge { bytes: size, limit: OUTPUT_LIMIT });
+            return Err(ContentError::TooLarge {
+                bytes: size,
+                limit: OUTPUT_LIMIT,
+            });
         }
-        let content =
-            ContentRef { sha256: canonical::sha256_hex(bytes), bytes: size, media_type: JSON.to_owned() };
+        let content = ContentRef {
+            sha256: canonical::sha256_hex(bytes),
+            bytes: size,
+            media_type: JSON.to_owned(),
+        };
         let chunks = bytes.len().div_ceil(CONTENT_CHUNK).max(1);
         for number in 0..chunks {
             let start = number * CONTENT_CHUNK;
@@ -106,21 +112,28 @@ impl Client {
     /// Reads stored content and verifies length and digest.
     pub(crate) async fn get_content(&self, content: &ContentRef) -> Result<Vec<u8>, ContentError> {
         if content.bytes > OUTPUT_LIMIT {
-            return Err(ContentError::TooLarge { bytes: content.bytes, limit: OUTPUT_LIMIT });
+            return Err(ContentError::TooLarge {
+                bytes: content.bytes,
+                limit: OUTPUT_LIMIT,
+            });
         }
         let mut bytes = Vec::new();
         let mut hash = Sha256::new();
         loop {
             let offset = bytes.len() as u64;
-            let body = ChildBody::ContentGet { sha256: content.sha256.clone(), offset };
+            let body = ChildBody::ContentGet {
+                sha256: content.sha256.clone(),
+                offset,
+            };
             let Some(ReplyPayload::Content(chunk)) = self.request(None, body).await?.payload else {
                 return Err(unverified(content, "the answer holds no content"));
             };
             if chunk.offset != offset || chunk.bytes != content.bytes {
                 return Err(unverified(content, "a chunk of another place or length was sent"));
             }
-            let data =
-                BASE64.decode(&chunk.data).map_err(|_| unverified(content, "a chunk is no valid base64"))?;
+            let data = BASE64
+                .decode(&chunk.data)
+                .map_err(|_| unverified(content, "a chunk is no valid base64"))?;
             if data.is_empty() && !chunk.complete {
                 return Err(unverified(content, "an empty chunk was sent"));
             }
@@ -141,7 +154,10 @@ impl Client {
 }
 
 fn unverified(content: &ContentRef, why: &str) -> ContentError {
-    ContentError::Unverified { sha256: content.sha256.clone(), why: why.to_owned() }
+    ContentError::Unverified {
+        sha256: content.sha256.clone(),
+        why: why.to_owned(),
+    }
 }
 
 /// Upper bound of the JSON of a value that [`small`] accepts.

@@ -1,5 +1,8 @@
 //! The inherited channel descriptor.
-#![expect(unsafe_code, reason = "a raw descriptor number from the parent becomes an owned one here, and only here")]
+#![expect(
+    unsafe_code,
+    reason = "a raw descriptor number from the parent becomes an owned one here, and only here"
+)]
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -13,7 +16,9 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<UnixStream> {
     let not_ours = |why: &dyn std::fmt::Display| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("descriptor {fd} is no channel to a workflow server ({why}); this command is started by the server only"),
+            format!(
+                "descriptor {fd} is no channel to a workflow server ({why}); this command is started by the server only"
+            ),
         )
     };
     // SAFETY: fcntl on a plain number; a closed descriptor is reported as an error.

@@ -43,8 +43,15 @@ pub(crate) fn source_map(loaded: &Loaded) -> SourceMap {
 
 fn collect_mounted(raw: &RawDefinition, scope: &str, into: &mut Vec<MountedSource>) {
     for include in &raw.includes {
-        let mount = if scope.is_empty() { include.mount.clone() } else { format!("{scope}/{}", include.mount) };
-        into.push(MountedSource { mount: mount.clone(), source: include.definition.source.clone() });
+        let mount = if scope.is_empty() {
+            include.mount.clone()
+        } else {
+            format!("{scope}/{}", include.mount)
+        };
+        into.push(MountedSource {
+            mount: mount.clone(),
+            source: include.definition.source.clone(),
+        });
         collect_mounted(&include.definition, &mount, into);
     }
 }
@@ -60,9 +67,9 @@ pub(crate) fn verify(frozen: &SourceMap) -> Result<Verified, SourceChanged> {
         match source {
             SourceRef::File { path, hash } => {
                 let path = PathBuf::from(path);
-                if !files.contains_key(&path) {
-                    let bytes = verify_file(&path, hash)?;
-                    files.insert(path, bytes);
+                if let std::collections::btree_map::Entry::Vacant(place) = files.entry(path) {
+                    let bytes = verify_file(place.key(), hash)?;
+                    place.insert(bytes);
                 }
             }
             SourceRef::Builtin { id, revision } => verify_builtin(id, revision)?,
@@ -71,7 +78,10 @@ pub(crate) fn verify(frozen: &SourceMap) -> Result<Verified, SourceChanged> {
     let root = match &frozen.root {
         SourceRef::File { path, .. } => {
             let path = PathBuf::from(path);
-            let bytes = files.get(&path).cloned().ok_or_else(|| changed(&frozen.root, "it was not read"))?;
+            let bytes = files
+                .get(&path)
+                .cloned()
+                .ok_or_else(|| changed(&frozen.root, "it was not read"))?;
             Entry::File { path, bytes }
         }
         SourceRef::Builtin { id, .. } => discover::read(&discover::Found::Builtin(id.clone()))
@@ -83,19 +93,27 @@ pub(crate) fn verify(frozen: &SourceMap) -> Result<Verified, SourceChanged> {
 /// Compares the sources of the loaded definition with the frozen ones, completely.
 pub(crate) fn compare(frozen: &SourceMap, loaded: &SourceMap) -> Result<(), SourceChanged> {
     if frozen.root != loaded.root {
-        return Err(changed(&loaded.root, "it is another source than the run was started from"));
+        return Err(changed(
+            &loaded.root,
+            "it is another source than the run was started from",
+        ));
     }
     for mount in &loaded.mounted {
         match frozen.mounted.iter().find(|known| known.mount == mount.mount) {
             Some(known) if known.source == mount.source => {}
             Some(_) => {
-                return Err(changed(&mount.source, &format!("mount \"{}\" has another source now", mount.mount)));
+                return Err(changed(
+                    &mount.source,
+                    &format!("mount \"{}\" has another source now", mount.mount),
+                ));
             }
             None => return Err(changed(&mount.source, &format!("mount \"{}\" is new", mount.mount))),
         }
     }
-    if let Some(gone) =
-        frozen.mounted.iter().find(|known| !loaded.mounted.iter().any(|mount| mount.mount == known.mount))
+    if let Some(gone) = frozen
+        .mounted
+        .iter()
+        .find(|known| !loaded.mounted.iter().any(|mount| mount.mount == known.mount))
     {
         return Err(changed(&gone.source, &format!("mount \"{}\" is gone", gone.mount)));
     }
@@ -110,13 +128,19 @@ pub(crate) fn compare(frozen: &SourceMap, loaded: &SourceMap) -> Result<(), Sour
 
 fn verify_file(path: &Path, hash: &str) -> Result<Arc<[u8]>, SourceChanged> {
     let what = || path.display().to_string();
-    let bytes = discover::read_source(path)
-        .map_err(|error| SourceChanged { what: what(), why: format!("it cannot be read any more: {error}") })?;
+    let bytes = discover::read_source(path).map_err(|error| SourceChanged {
+        what: what(),
+        why: format!("it cannot be read any more: {error}"),
+    })?;
     let now = canonical::sha256_hex(&bytes);
     if now == hash {
         return Ok(bytes);
     }
-    let why = format!("its content changed since the run started (SHA-256 {}… then, {}… now)", short(hash), short(&now));
+    let why = format!(
+        "its content changed since the run started (SHA-256 {}… then, {}… now)",
+        short(hash),
+        short(&now)
+    );
     Err(SourceChanged { what: what(), why })
 }
 
@@ -124,8 +148,14 @@ fn verify_builtin(id: &str, revision: &str) -> Result<(), SourceChanged> {
     let what = format!("builtin:{id}");
     match builtin::find(id) {
         Some(builtin) if builtin.revision == revision => Ok(()),
-        Some(_) => Err(SourceChanged { what, why: "this version of piw ships another revision of it".to_owned() }),
-        None => Err(SourceChanged { what, why: "this version of piw does not ship it".to_owned() }),
+        Some(_) => Err(SourceChanged {
+            what,
+            why: "this version of piw ships another revision of it".to_owned(),
+        }),
+        None => Err(SourceChanged {
+            what,
+            why: "this version of piw does not ship it".to_owned(),
+        }),
     }
 }
 
@@ -134,7 +164,10 @@ fn changed(source: &SourceRef, why: &str) -> SourceChanged {
         SourceRef::File { path, .. } => path.clone(),
         SourceRef::Builtin { id, .. } => format!("builtin:{id}"),
     };
-    SourceChanged { what, why: why.to_owned() }
+    SourceChanged {
+        what,
+        why: why.to_owned(),
+    }
 }
 
 fn short(hash: &str) -> &str {
@@ -160,7 +193,10 @@ impl WorkflowLookup for Lookup {
         if let discover::Found::File(path) = &found
             && let Some(bytes) = self.files.get(path)
         {
-            return Ok(Entry::File { path: path.clone(), bytes: bytes.clone() });
+            return Ok(Entry::File {
+                path: path.clone(),
+                bytes: bytes.clone(),
+            });
         }
         discover::read(&found).map_err(|error| error.to_string())
     }

@@ -23,7 +23,11 @@ pub(crate) struct BatchCommands {
 impl BatchCommands {
     /// Must be called inside the runner's runtime.
     pub(crate) fn new(commands: Commands, project: PathBuf) -> Self {
-        Self { commands, project, runtime: Handle::current() }
+        Self {
+            commands,
+            project,
+            runtime: Handle::current(),
+        }
     }
 }
 
@@ -32,7 +36,9 @@ impl CommandHost for BatchCommands {
         let spec = CommandSpec {
             command: request.command,
             args: request.args,
-            cwd: request.cwd.map_or_else(|| self.project.clone(), |cwd| self.project.join(cwd)),
+            cwd: request
+                .cwd
+                .map_or_else(|| self.project.clone(), |cwd| self.project.join(cwd)),
             env: request.env.into_iter().collect(),
             stdin: request.stdin,
             max_chars: request.max_output_chars.unwrap_or(DEFAULT_MAX_CHARS),

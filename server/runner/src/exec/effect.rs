@@ -1,6 +1,8 @@
 //! Side effects of a node: reserved before they are applied, read back after an interruption, adopted when they were applied
 //! before, settled with the node's end.
 
+use std::time::{Duration, Instant};
+
 use piw_engine::effect::{self, Interruption, Observation, Settlement};
 use piw_protocol::child::{ChildBody, EffectReservation, EffectSettlement, FinishSettlement, ReplyPayload, ValueRef};
 use piw_protocol::definition::EffectKind;
@@ -11,6 +13,10 @@ use super::node::{Abort, Context, NodeEnd, Running, error};
 use super::publish::kind as kind_of;
 use crate::child::client::RequestError;
 use crate::script::{CallArgs, CallError, CallbackField, ScriptHost};
+
+/// Time for the read-back of an effect whose node just ran out of time: the server waits for the node's end only a little
+/// longer than its budget.
+const LATE_OBSERVE: Duration = Duration::from_secs(3);
 
 /// A node's declared effect for one visit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +61,18 @@ impl Effect {
     /// What callbacks see as `effect`.
     pub(crate) fn as_context(&self) -> Map<String, Value> {
         let mut extras = Map::new();
-        extras.insert("effect".to_owned(), json!({ "key": self.key, "type": self.effect_type }));
+        extras.insert(
+            "effect".to_owned(),
+            json!({ "key": self.key, "type": self.effect_type }),
+        );
         extras
     }
 
     fn settle(&self, outcome: EffectSettlement) -> FinishSettlement {
-        FinishSettlement { key: self.key.clone(), outcome }
+        FinishSettlement {
+            key: self.key.clone(),
+            outcome,
+        }
     }
 }
 
@@ -82,13 +94,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
     }
 
     /// An earlier try was interrupted: asks `observe` what it did.
-    async fn read_back(
-        &self,
-        running: &Running<'_, '_>,
-        effect: &Effect,
-        request: &Value,
-    ) -> Result<Reserved, Abort> {
-        let found = match self.observe(running, effect).await {
+    async fn read_back(&self, running: &Running<'_, '_>, effect: &Effect, request: &Value) -> Result<Reserved, Abort> {
+        let limit = Duration::from_millis(piw_engine::limits::CALLBACK_MS);
+        let found = match self.observe(running, effect, limit).await {
             Ok(found) => found,
             Err(failed) => {
                 // Nothing is known, and nothing was applied now: the effect stays as it is for the next try.
@@ -109,7 +117,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             Observation::Unknown => Err(self.ambiguous(running, effect)),
             Observation::NotApplied => match self.ask_reservation(running, effect, request).await? {
                 Ok(EffectReservation::Apply { .. }) => Ok(Reserved::Apply),
-                Ok(other) => Err(Abort::Engine(format!("effect {} was read back, then answered {other:?}", effect.key))),
+                Ok(other) => Err(Abort::Engine(format!(
+                    "effect {} was read back, then answered {other:?}",
+                    effect.key
+                ))),
                 Err(refused) => Ok(Reserved::End(Box::new(refused))),
             },
         }
@@ -148,7 +159,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         outcome: EffectSettlement,
         result: Option<ValueRef>,
     ) -> Result<(), Abort> {
-        let body = ChildBody::EffectSettle { key: effect.key.clone(), outcome, result };
+        let body = ChildBody::EffectSettle {
+            key: effect.key.clone(),
+            outcome,
+            result,
+        };
         self.client.request(Some(&running.attempt.id), body).await?;
         Ok(())
     }
@@ -174,7 +189,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             Settlement::Settle(outcome) => outcome,
             // A script thread that does not answer cannot read back.
             Settlement::Observe if end.stuck => EffectSettlement::Ambiguous,
-            Settlement::Observe => match self.observe(running, effect).await {
+            Settlement::Observe => match self.observe(running, effect, LATE_OBSERVE).await {
                 Ok(found) => effect::observed(found.found),
                 Err(_) => EffectSettlement::Ambiguous,
             },
@@ -183,11 +198,19 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         Ok(end)
     }
 
-    async fn observe(&self, running: &Running<'_, '_>, effect: &Effect) -> Result<ReadBack, CallError> {
-        let deadline = std::time::Instant::now()
-            + std::time::Duration::from_millis(piw_engine::limits::CALLBACK_MS);
-        // A read-back after a timeout has a budget of its own, or it could never answer.
-        let args = CallArgs { extras: effect.as_context(), deadline: Some(deadline), ..self.args(running) };
+    /// Has a budget of its own: after a timeout the node has none left.
+    async fn observe(
+        &self,
+        running: &Running<'_, '_>,
+        effect: &Effect,
+        limit: Duration,
+    ) -> Result<ReadBack, CallError> {
+        let deadline = Some(Instant::now() + limit);
+        let args = CallArgs {
+            extras: effect.as_context(),
+            deadline,
+            ..self.args(running)
+        };
         let answer = self.call(running, CallbackField::Observe, args).await?;
         parse_observation(answer).map_err(|message| CallError {
             kind: crate::script::CallErrorKind::Thrown,
@@ -202,7 +225,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             "whether the effect \"{}\" of node \"{node}\" was applied is unknown; confirm that it happened or retry it",
             effect.effect_type
         );
-        Abort::Park { reason: "effectAmbiguous", message }
+        Abort::Park {
+            reason: "effectAmbiguous",
+            message,
+        }
     }
 }
 
@@ -214,11 +240,18 @@ fn parse_observation(answer: Value) -> Result<ReadBack, String> {
             let result = members.remove("result").unwrap_or(Value::Null);
             match members.remove("status") {
                 Some(Value::String(word)) => (word, result),
-                _ => return Err("observe must answer a status: {status: \"applied\" | \"notApplied\" | \"unknown\"}".into()),
+                _ => {
+                    return Err(
+                        "observe must answer a status: {status: \"applied\" | \"notApplied\" | \"unknown\"}".into(),
+                    );
+                }
             }
         }
         other => {
-            return Err(format!("observe must answer \"applied\", \"notApplied\" or \"unknown\", not {}", kind_of(&other)));
+            return Err(format!(
+                "observe must answer \"applied\", \"notApplied\" or \"unknown\", not {}",
+                kind_of(&other)
+            ));
         }
     };
     let found = match word.as_str() {
@@ -226,7 +259,9 @@ fn parse_observation(answer: Value) -> Result<ReadBack, String> {
         "notApplied" => Observation::NotApplied,
         "unknown" => Observation::Unknown,
         other => {
-            return Err(format!("observe must answer \"applied\", \"notApplied\" or \"unknown\", not \"{other}\""));
+            return Err(format!(
+                "observe must answer \"applied\", \"notApplied\" or \"unknown\", not \"{other}\""
+            ));
         }
     };
     Ok(ReadBack { found, result })

@@ -54,7 +54,11 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
     /// A generation of a run that has not been restored yet.
     pub(crate) fn new(context: Context<'d, H>, inputs: InputCallbacks) -> Self {
         let progress = Progress::new(context.definition);
-        Self { context, inputs, progress }
+        Self {
+            context,
+            inputs,
+            progress,
+        }
     }
 
     /// Executes until the generation ends.
@@ -75,7 +79,9 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
     async fn generation(&mut self, state: ExecutionState, input_hash: &str) -> Result<Exit, Abort> {
         let answer = self.restore(state, input_hash).await?;
         let (plan, proposal) = self.first(answer).await?;
-        let Some(mut attempt) = self.open(plan, proposal).await? else { return Ok(Exit::Done) };
+        let Some(mut attempt) = self.open(plan, proposal).await? else {
+            return Ok(Exit::Done);
+        };
         loop {
             let order = self.context.client.order();
             if order > Order::Continue {
@@ -95,14 +101,21 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
     /// Brings the script heap and the machine to where the run stands. Answers the checkpoint's answer, when the run goes on
     /// from one.
     async fn restore(&mut self, state: ExecutionState, input_hash: &str) -> Result<Option<Answered>, Abort> {
-        let Context { client, host, definition, .. } = &self.context;
+        let Context {
+            client,
+            host,
+            definition,
+            ..
+        } = &self.context;
         client.set_revision(state.revision);
-        self.progress = Progress::restore(definition, &Saved::from(&state))
-            .map_err(|error| Abort::Engine(error.to_string()))?;
+        self.progress =
+            Progress::restore(definition, &Saved::from(&state)).map_err(|error| Abort::Engine(error.to_string()))?;
         let input = client.value(state.input).await?;
         let found = canonical::digest(&input);
         if found != input_hash {
-            return Err(Abort::Engine(format!("the run's input has digest {found}, not {input_hash}")));
+            return Err(Abort::Engine(format!(
+                "the run's input has digest {found}, not {input_hash}"
+            )));
         }
         host.open_scope("", &input);
         for scope in state.scopes {
@@ -118,7 +131,10 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             let node_id = result.node_id.clone();
             let result = self.load(result).await?;
             if after.as_ref() == Some(&node_id) {
-                answered = Some(Answered { node_id: node_id.clone(), output: result.output.clone() });
+                answered = Some(Answered {
+                    node_id: node_id.clone(),
+                    output: result.output.clone(),
+                });
             }
             self.record(&node_id, &open, &result);
         }
@@ -160,8 +176,11 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let mut inline = Inline::of_message();
         let nothing = ValueRef::null();
         let Some(answered) = answer else {
-            let plan = self.progress.plan_begin(definition).map_err(engine)?;
-            let outputs = Outputs { node: &nothing, exit: None };
+            let plan = self.progress.plan_begin(definition).map_err(|error| engine(&error))?;
+            let outputs = Outputs {
+                node: &nothing,
+                exit: None,
+            };
             return self.context.propose(&self.inputs, plan, outputs, &mut inline).await;
         };
         let node = definition
@@ -170,15 +189,24 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let left = match self.context.leave(node, &answered.output).await {
             Exits::Left(left) => left,
             Exits::Refused { mount, error } => {
-                let plan = self.progress.plan_exit_refused(definition, &mount, &error).map_err(engine)?;
-                let outputs = Outputs { node: &nothing, exit: None };
+                let plan = self
+                    .progress
+                    .plan_exit_refused(definition, &mount, &error)
+                    .map_err(|error| engine(&error))?;
+                let outputs = Outputs {
+                    node: &nothing,
+                    exit: None,
+                };
                 return self.context.propose(&self.inputs, plan, outputs, &mut inline).await;
             }
         };
         let plan = self.plan_after(&answered.node_id, &NodeEnd::ok(answered.output.clone()), &left)?;
         let output = self.context.client.value_ref(&answered.output, &mut inline).await?;
         let leaves = self.context.leaves(node, &left, &mut inline).await?;
-        let outputs = Outputs { node: &output, exit: leaves.last().map(|leave| &leave.output) };
+        let outputs = Outputs {
+            node: &output,
+            exit: leaves.last().map(|leave| &leave.output),
+        };
         let (plan, mut proposal) = self.context.propose(&self.inputs, plan, outputs, &mut inline).await?;
         match &mut proposal {
             Proposal::Start(start, _) => start.leaves = leaves,
@@ -236,12 +264,17 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let mut output = self.store_output(attempt, &mut end, &mut inline).await?;
         self.remember(attempt, &end);
         let mut left = Vec::new();
-        if end.outcome == NodeOutcome::Ok {
+        // A checkpoint leaves its mounts when it is answered.
+        if end.outcome == NodeOutcome::Ok && !attempt.node.waits() {
             match self.context.leave(attempt.node, &end.output).await {
                 Exits::Left(values) => left = values,
                 Exits::Refused { mount, error } => {
                     let failed = NodeEnd::failed(exit_refused(&mount, error));
-                    end = NodeEnd { action: end.action, settle: end.settle, ..failed };
+                    end = NodeEnd {
+                        action: end.action,
+                        settle: end.settle,
+                        ..failed
+                    };
                     output = ValueRef::null();
                     self.remember(attempt, &end);
                 }
@@ -249,7 +282,10 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         }
         let plan = self.plan_after(&attempt.node.id, &end, &left)?;
         let leaves = self.context.leaves(attempt.node, &left, &mut inline).await?;
-        let outputs = Outputs { node: &output, exit: leaves.last().map(|leave| &leave.output) };
+        let outputs = Outputs {
+            node: &output,
+            exit: leaves.last().map(|leave| &leave.output),
+        };
         let (plan, proposal) = self.context.propose(&self.inputs, plan, outputs, &mut inline).await?;
         let finish = Box::new(NodeFinish {
             attempt_id: attempt.id.clone(),
@@ -265,7 +301,11 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             next: proposal.to_next(),
         });
         let ok = finish.outcome == NodeOutcome::Ok;
-        let body = if ok { ChildBody::NodeFinished(finish) } else { ChildBody::NodeFailed(finish) };
+        let body = if ok {
+            ChildBody::NodeFinished(finish)
+        } else {
+            ChildBody::NodeFailed(finish)
+        };
         self.context.client.request(Some(&attempt.id), body).await?;
         self.progress.apply(self.context.definition, plan.transition());
         match proposal {
@@ -285,14 +325,21 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             Ok(()) => match self.context.client.value_ref(&end.output, inline).await {
                 Ok(stored) => return Ok(stored),
                 Err(ContentError::TooLarge { bytes, limit }) => {
-                    format!("output of node \"{}\" has {bytes} bytes of JSON; at most {limit} are allowed", attempt.node.id)
+                    format!(
+                        "output of node \"{}\" has {bytes} bytes of JSON; at most {limit} are allowed",
+                        attempt.node.id
+                    )
                 }
                 Err(other) => return Err(other.into()),
             },
             Err(deep) => format!("output of node \"{}\": {deep}", attempt.node.id),
         };
         let failed = NodeEnd::failed(error("badValue", refused));
-        *end = NodeEnd { action: end.action.take(), settle: end.settle.take(), ..failed };
+        *end = NodeEnd {
+            action: end.action.take(),
+            settle: end.settle.take(),
+            ..failed
+        };
         Ok(ValueRef::null())
     }
 
@@ -305,7 +352,9 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             action: end.action.clone(),
             exit: None,
         };
-        self.context.host.record(&attempt.node.mount, &attempt.node.local_id, &result);
+        self.context
+            .host
+            .record(&attempt.node.mount, &attempt.node.local_id, &result);
     }
 
     fn plan_after(&self, node_id: &str, end: &NodeEnd, left: &[Value]) -> Result<Plan<'d>, Abort> {
@@ -317,7 +366,9 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             action: end.action.as_ref(),
             left: left.last().map(Output::Known),
         };
-        self.progress.plan_after(self.context.definition, &finished).map_err(engine)
+        self.progress
+            .plan_after(self.context.definition, &finished)
+            .map_err(|error| engine(&error))
     }
 }
 
@@ -327,6 +378,6 @@ struct Answered {
     output: Value,
 }
 
-fn engine(error: piw_engine::TransitionError) -> Abort {
+fn engine(error: &piw_engine::TransitionError) -> Abort {
     Abort::Engine(error.to_string())
 }

@@ -121,7 +121,14 @@ impl From<ContentError> for Abort {
 impl NodeEnd {
     /// A success.
     pub(crate) fn ok(output: Value) -> Self {
-        Self { outcome: NodeOutcome::Ok, output, error: None, action: None, settle: None, stuck: false }
+        Self {
+            outcome: NodeOutcome::Ok,
+            output,
+            error: None,
+            action: None,
+            settle: None,
+            stuck: false,
+        }
     }
 
     /// A failure with this error.
@@ -138,16 +145,18 @@ impl NodeEnd {
 
     /// A budget that ran out.
     pub(crate) fn timed_out(message: String) -> Self {
-        Self { outcome: NodeOutcome::TimedOut, ..Self::failed(error(CODE_TIMED_OUT, message)) }
+        Self {
+            outcome: NodeOutcome::TimedOut,
+            ..Self::failed(error(CODE_TIMED_OUT, message))
+        }
     }
 
     /// A callback that gave no value.
     pub(crate) fn of_call(failed: CallError) -> Self {
         let (outcome, code) = match &failed.kind {
-            CallErrorKind::TimedOut => (NodeOutcome::TimedOut, CODE_TIMED_OUT),
             CallErrorKind::Cancelled => (NodeOutcome::Cancelled, CODE_CANCELLED),
             // What does not come back was given its whole budget.
-            CallErrorKind::Stuck => (NodeOutcome::TimedOut, CODE_TIMED_OUT),
+            CallErrorKind::TimedOut | CallErrorKind::Stuck => (NodeOutcome::TimedOut, CODE_TIMED_OUT),
             CallErrorKind::Thrown | CallErrorKind::Missing => (NodeOutcome::Failed, CODE_NODE_FAILED),
             CallErrorKind::OutOfMemory => (NodeOutcome::Failed, "outOfMemory"),
             CallErrorKind::Impure { .. } => (NodeOutcome::Failed, "impure"),
@@ -155,8 +164,16 @@ impl NodeEnd {
             CallErrorKind::Exit { .. } => (NodeOutcome::Failed, "processExit"),
         };
         let stuck = failed.kind == CallErrorKind::Stuck;
-        let info = ErrorInfo { code: Some(code.to_owned()), message: failed.message, stack: failed.stack };
-        Self { outcome, stuck, ..Self::failed(bounded(info)) }
+        let info = ErrorInfo {
+            code: Some(code.to_owned()),
+            message: failed.message,
+            stack: failed.stack,
+        };
+        Self {
+            outcome,
+            stuck,
+            ..Self::failed(bounded(info))
+        }
     }
 
     /// The same end with a receipt.
@@ -168,7 +185,11 @@ impl NodeEnd {
 
 /// An error with a code.
 pub(crate) fn error(code: &str, message: String) -> ErrorInfo {
-    bounded(ErrorInfo { code: Some(code.to_owned()), message, stack: None })
+    bounded(ErrorInfo {
+        code: Some(code.to_owned()),
+        message,
+        stack: None,
+    })
 }
 
 /// Cuts messages and stacks that would not fit beside the rest of a message.
@@ -197,14 +218,20 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             (NodeType::Notify, _) => self.notify(running).await,
             (NodeType::Checkpoint, _) if spec.human_decision.is_none() => self.checkpoint(running).await,
             (NodeType::Agent | NodeType::Checkpoint, _) => {
-                let message = format!("node \"{}\" is of a kind that this build cannot execute", attempt.node.id);
+                let message = format!(
+                    "node \"{}\" is of a kind that this build cannot execute",
+                    attempt.node.id
+                );
                 Ok(NodeEnd::failed(error("notBuilt", message)))
             }
         }
     }
 
     async fn compute(&self, running: &Running<'_, '_>) -> Result<NodeEnd, Abort> {
-        let args = CallArgs { pure: true, ..self.args(running) };
+        let args = CallArgs {
+            pure: true,
+            ..self.args(running)
+        };
         self.end_of(self.call(running, CallbackField::Run, args).await)
     }
 
@@ -244,7 +271,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         args: CallArgs,
     ) -> Result<Value, CallError> {
         let node = running.attempt.node;
-        let callback = CallbackRef { scope: node.mount.clone(), node: Some(node.local_id.clone()), field };
+        let callback = CallbackRef {
+            scope: node.mount.clone(),
+            node: Some(node.local_id.clone()),
+            field,
+        };
         bounded_call(&*self.host, callback, args).await
     }
 }

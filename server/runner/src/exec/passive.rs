@@ -31,7 +31,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             return Ok(NodeEnd::failed(error("badValue", why)));
         }
         let notify_kind = node.spec.notify_kind.clone().unwrap_or_else(|| "progress".to_owned());
-        let body = ChildBody::Notification { kind: notify_kind.clone(), message: message.clone(), index: 0 };
+        let body = ChildBody::Notification {
+            kind: notify_kind.clone(),
+            message: message.clone(),
+            index: 0,
+        };
         self.client.request(Some(&running.attempt.id), body).await?;
         Ok(NodeEnd::ok(json!({ "kind": notify_kind, "message": message })))
     }
@@ -48,7 +52,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             node.spec.summary.clone().map_or(Value::Null, Value::String)
         };
         if !matches!(summary, Value::String(_) | Value::Null) {
-            let why = format!("summary of node \"{}\" must be a string, not {}", node.id, kind(&summary));
+            let why = format!(
+                "summary of node \"{}\" must be a string, not {}",
+                node.id,
+                kind(&summary)
+            );
             return Ok(NodeEnd::failed(error("badValue", why)));
         }
         if !node.has_callback(CallbackField::Run.name()) {

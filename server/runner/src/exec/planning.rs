@@ -41,8 +41,11 @@ impl InputCallbacks {
     fn collect(&mut self, raw: &RawDefinition, mount: &str) {
         self.normalises.insert(mount.to_owned(), raw.has_input);
         for include in &raw.includes {
-            let inner =
-                if mount.is_empty() { include.mount.clone() } else { format!("{mount}/{}", include.mount) };
+            let inner = if mount.is_empty() {
+                include.mount.clone()
+            } else {
+                format!("{mount}/{}", include.mount)
+            };
             self.maps.insert(inner.clone(), include.has_input);
             self.collect(&include.definition, &inner);
         }
@@ -108,19 +111,24 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                 let finish = self.finish(&plan, outputs);
                 return Ok((plan, Proposal::Finish(finish)));
             }
-            Planned::Start { node, visit, enters, .. } => (*node, *visit, enters.clone()),
+            Planned::Start {
+                node, visit, enters, ..
+            } => (*node, *visit, enters.clone()),
         };
         let mut entered = Vec::with_capacity(enters.len());
         for scope in enters {
             match self.enter(inputs, scope).await {
                 Ok(input) => {
                     let input = self.client.value_ref(&input, inline).await?;
-                    entered.push(ScopeEnter { mount: scope.mount.clone(), input });
+                    entered.push(ScopeEnter {
+                        mount: scope.mount.clone(),
+                        input,
+                    });
                 }
                 Err(refused) => {
-                    let plan = plan.entry_refused(&scope.mount, &refused).ok_or_else(|| {
-                        Abort::Engine(format!("mount \"{}\" is entered by no plan", scope.mount))
-                    })?;
+                    let plan = plan
+                        .entry_refused(&scope.mount, &refused)
+                        .ok_or_else(|| Abort::Engine(format!("mount \"{}\" is entered by no plan", scope.mount)))?;
                     let finish = self.finish(&plan, outputs);
                     return Ok((plan, Proposal::Finish(finish)));
                 }
@@ -150,7 +158,13 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
     }
 
     fn finish(&self, plan: &Plan<'d>, outputs: Outputs<'_>) -> RunFinish {
-        let Planned::Finish { status, error, final_output, .. } = &plan.next else {
+        let Planned::Finish {
+            status,
+            error,
+            final_output,
+            ..
+        } = &plan.next
+        else {
             unreachable!("only plans that end the run are finished");
         };
         let final_output = match final_output {
@@ -158,7 +172,12 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             FinalOutput::Node => outputs.node.clone(),
             FinalOutput::Exit => outputs.exit.cloned().unwrap_or_else(ValueRef::null),
         };
-        RunFinish { status: *status, final_output, error: error.clone().map(bounded), leaves: Vec::new() }
+        RunFinish {
+            status: *status,
+            final_output,
+            error: error.clone().map(bounded),
+            leaves: Vec::new(),
+        }
     }
 
     /// Maps and normalises the input of a mount and opens its scope.
@@ -173,8 +192,11 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             input = self.helper(callback, None).await.map_err(call_error)?;
         }
         if inputs.normalises.get(&scope.mount) == Some(&true) {
-            let callback =
-                CallbackRef { scope: scope.mount.clone(), node: None, field: CallbackField::Input };
+            let callback = CallbackRef {
+                scope: scope.mount.clone(),
+                node: None,
+                field: CallbackField::Input,
+            };
             input = self.helper(callback, Some(input)).await.map_err(call_error)?;
         }
         self.host.open_scope(&scope.mount, &input);
@@ -195,13 +217,20 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                 value = match self.helper(callback, Some(value)).await {
                     Ok(value) => value,
                     Err(failed) => {
-                        return Exits::Refused { mount: leave.mount.clone(), error: call_error(failed) };
+                        return Exits::Refused {
+                            mount: leave.mount.clone(),
+                            error: call_error(failed),
+                        };
                     }
                 };
             }
             if let Some(scope) = self.definition.scope(&leave.mount) {
-                let result = NodeResult { exit: Some(leave.exit.clone()), ..NodeResult::ok(value.clone()) };
-                self.host.record(scope.parent.as_deref().unwrap_or_default(), &scope.local_name, &result);
+                let result = NodeResult {
+                    exit: Some(leave.exit.clone()),
+                    ..NodeResult::ok(value.clone())
+                };
+                self.host
+                    .record(scope.parent.as_deref().unwrap_or_default(), &scope.local_name, &result);
             }
             values.push(value);
         }
@@ -218,7 +247,11 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
         let mut leaves = Vec::with_capacity(values.len());
         for (leave, value) in node.leaves.iter().zip(values) {
             let output = self.client.value_ref(value, inline).await?;
-            leaves.push(ScopeLeave { mount: leave.mount.clone(), exit: leave.exit.clone(), output });
+            leaves.push(ScopeLeave {
+                mount: leave.mount.clone(),
+                exit: leave.exit.clone(),
+                output,
+            });
         }
         Ok(leaves)
     }
@@ -229,17 +262,25 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             NodeTimeout::Ms(ms) => Ok(Some(ms)),
             NodeTimeout::Unlimited => Ok(None),
             NodeTimeout::Callback => {
-                let value =
-                    self.helper(of_node(node, CallbackField::TimeoutMs), None).await.map_err(call_error)?;
+                let value = self
+                    .helper(of_node(node, CallbackField::TimeoutMs), None)
+                    .await
+                    .map_err(call_error)?;
                 match &value {
                     Value::Null => Ok(None),
                     Value::Number(number) => number.as_f64().and_then(timeout_millis).map(Some).ok_or_else(|| {
-                        let why = format!("timeoutMs of node \"{}\" must be positive milliseconds, not {number}", node.id);
+                        let why = format!(
+                            "timeoutMs of node \"{}\" must be positive milliseconds, not {number}",
+                            node.id
+                        );
                         error("badValue", why)
                     }),
                     other => {
-                        let why =
-                            format!("timeoutMs of node \"{}\" must be a number or null, not {}", node.id, kind(other));
+                        let why = format!(
+                            "timeoutMs of node \"{}\" must be a number or null, not {}",
+                            node.id,
+                            kind(other)
+                        );
                         Err(error("badValue", why))
                     }
                 }
@@ -258,26 +299,43 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             Ok(other) => format!("it must be a string, not {}", kind(&other)),
             Err(failed) => failed.message,
         };
-        self.client.print("stderr", format!("statusDetail of node \"{}\": {why}\n", node.id));
+        self.client
+            .print("stderr", format!("statusDetail of node \"{}\": {why}\n", node.id));
         None
     }
 
     /// Calls a callback that runs beside nodes, with a bound of its own.
     async fn helper(&self, callback: CallbackRef, argument: Option<Value>) -> Result<Value, CallError> {
         let deadline = Instant::now() + Duration::from_millis(limits::CALLBACK_MS);
-        let args = CallArgs { argument, deadline: Some(deadline), ..CallArgs::default() };
+        let args = CallArgs {
+            argument,
+            deadline: Some(deadline),
+            ..CallArgs::default()
+        };
         bounded_call(&*self.host, callback, args).await
     }
 }
 
 fn of_node(node: &Node, field: CallbackField) -> CallbackRef {
-    CallbackRef { scope: node.mount.clone(), node: Some(node.local_id.clone()), field }
+    CallbackRef {
+        scope: node.mount.clone(),
+        node: Some(node.local_id.clone()),
+        field,
+    }
 }
 
 /// A failed callback as an error of the run.
 pub(crate) fn call_error(failed: CallError) -> ErrorInfo {
-    let code = if failed.kind == CallErrorKind::TimedOut { "timedOut" } else { "nodeFailed" };
-    bounded(ErrorInfo { code: Some(code.to_owned()), message: failed.message, stack: failed.stack })
+    let code = if failed.kind == CallErrorKind::TimedOut {
+        "timedOut"
+    } else {
+        "nodeFailed"
+    };
+    bounded(ErrorInfo {
+        code: Some(code.to_owned()),
+        message: failed.message,
+        stack: failed.stack,
+    })
 }
 
 /// The error of a node whose exit refused its output.

@@ -33,7 +33,11 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// A publisher with a full allowance.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, bucket: Mutex::new(TokenBucket::new(std::time::Duration::ZERO)), epoch: Instant::now() }
+        Self {
+            client,
+            bucket: Mutex::new(TokenBucket::new(std::time::Duration::ZERO)),
+            epoch: Instant::now(),
+        }
     }
 
     /// Publishes one update; over the allowance is an error.
@@ -56,7 +60,10 @@ impl Publisher {
     }
 
     fn take(&self) -> Result<(), UpdateError> {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.epoch.elapsed())
+        self.bucket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(self.epoch.elapsed())
     }
 
     async fn send(&self, attempt: &str, update: Update) -> Result<(), PublishError> {
@@ -76,7 +83,10 @@ fn parse(value: Value) -> Result<Update, PublishError> {
     let Value::Object(members) = &value else {
         return refused(format!("{SHAPE}, not {}", kind(&value)));
     };
-    if let Some(other) = members.keys().find(|name| !matches!(name.as_str(), "type" | "key" | "data")) {
+    if let Some(other) = members
+        .keys()
+        .find(|name| !matches!(name.as_str(), "type" | "key" | "data"))
+    {
         return refused(format!("{SHAPE}; \"{other}\" is unknown"));
     }
     for name in ["type", "key"] {

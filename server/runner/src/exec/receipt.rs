@@ -12,7 +12,11 @@ const ARGUMENTS: usize = 48 * 1024;
 
 /// Receipt of an action's `run` callback.
 pub(crate) fn of_function(duration_ms: u64) -> ActionReceipt {
-    ActionReceipt { action_type: "function".to_owned(), duration_ms: Some(duration_ms), ..empty() }
+    ActionReceipt {
+        action_type: "function".to_owned(),
+        duration_ms: Some(duration_ms),
+        ..empty()
+    }
 }
 
 /// Receipt of a command that did not start.
@@ -144,7 +148,14 @@ fn keep_ends(text: &mut String, limit: usize) -> bool {
 /// Bytes of text whose JSON has at most `limit` bytes.
 fn bytes_within(chars: impl Iterator<Item = (usize, char)>, limit: usize) -> usize {
     let mut used = 0;
-    chars.map(|(_, c)| c).take_while(|c| { used += json_len(*c); used <= limit }).map(char::len_utf8).sum()
+    chars
+        .map(|(_, c)| c)
+        .take_while(|c| {
+            used += json_len(*c);
+            used <= limit
+        })
+        .map(char::len_utf8)
+        .sum()
 }
 
 #[cfg(test)]

@@ -54,7 +54,10 @@ pub(crate) struct Kept(Arc<Mutex<Keeper>>);
 impl Kept {
     /// Keeps the first `max_chars` characters.
     pub(crate) fn new(max_chars: usize) -> Self {
-        Self(Arc::new(Mutex::new(Keeper { captured: Captured::default(), left: max_chars })))
+        Self(Arc::new(Mutex::new(Keeper {
+            captured: Captured::default(),
+            left: max_chars,
+        })))
     }
 
     /// What was kept so far.
@@ -224,17 +227,37 @@ mod tests {
 
     async fn capture(bytes: &[u8], max_chars: usize) -> Captured {
         let kept = Kept::new(max_chars);
-        read::<()>(bytes, Stream::Stdout, kept.clone(), None, CancellationToken::new()).await.unwrap();
+        read::<()>(bytes, Stream::Stdout, kept.clone(), None, CancellationToken::new())
+            .await
+            .unwrap();
         kept.take()
     }
 
     #[tokio::test]
     async fn a_bound_cuts_between_characters() {
         let kept = capture("añ€😀".as_bytes(), 3).await;
-        assert_eq!(kept, Captured { text: "añ€".into(), truncated: true });
+        assert_eq!(
+            kept,
+            Captured {
+                text: "añ€".into(),
+                truncated: true
+            }
+        );
         let kept = capture("añ€😀".as_bytes(), 4).await;
-        assert_eq!(kept, Captured { text: "añ€😀".into(), truncated: false });
-        assert_eq!(capture(b"x", 0).await, Captured { text: String::new(), truncated: true });
+        assert_eq!(
+            kept,
+            Captured {
+                text: "añ€😀".into(),
+                truncated: false
+            }
+        );
+        assert_eq!(
+            capture(b"x", 0).await,
+            Captured {
+                text: String::new(),
+                truncated: true
+            }
+        );
     }
 
     #[tokio::test]
@@ -250,7 +273,15 @@ mod tests {
             Box::pin(async { Ok(()) })
         });
         let bytes: &[u8] = b"one\r\ntwo\n\nlast";
-        read(bytes, Stream::Stdout, Kept::new(100), Some(sink), CancellationToken::new()).await.unwrap();
+        read(
+            bytes,
+            Stream::Stdout,
+            Kept::new(100),
+            Some(sink),
+            CancellationToken::new(),
+        )
+        .await
+        .unwrap();
         let mut lines = Vec::new();
         while let Some(line) = receive.recv().await {
             lines.push(line);

@@ -98,7 +98,10 @@ pub(crate) struct Commands {
 impl Commands {
     /// Commands that are registered through `client`.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, active: Arc::default() }
+        Self {
+            client,
+            active: Arc::default(),
+        }
     }
 
     /// Runs one command. When it returns, its process group is gone; other descendants are ended unless another command
@@ -146,16 +149,25 @@ impl Commands {
             .args(spec.args.iter().map(OsString::from))
             .current_dir(&spec.cwd)
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
-            .stdin(if spec.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdin(if spec.stdin.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let held = tokio::task::spawn_blocking(move || Held::spawn(command)).await;
-        held.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| not_started(&error))
+        held.unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(|error| not_started(&error))
     }
 
     async fn register(&self, identity: &ProcessIdentity, command: &str) -> Result<(), RequestError> {
         let label = command.rsplit('/').next().unwrap_or(command).chars().take(64).collect();
-        let body = ChildBody::ProcessRegister { pid: identity.pid, start_identity: identity.start.clone(), label };
+        let body = ChildBody::ProcessRegister {
+            pid: identity.pid,
+            start_identity: identity.start.clone(),
+            label,
+        };
         self.client.request(None, body).await.map(drop)
     }
 
@@ -183,9 +195,13 @@ impl Commands {
             error = streams.failed() => failed = Some(error),
         }
         let aborted = exit.is_none();
-        self.end_group(&running.identity, if aborted { ABORT_GRACE } else { LEFTOVER_GRACE }).await;
+        self.end_group(&running.identity, if aborted { ABORT_GRACE } else { LEFTOVER_GRACE })
+            .await;
         if aborted {
-            exit = tokio::time::timeout(ABORT_GRACE, running.exited()).await.ok().and_then(Result::ok);
+            exit = tokio::time::timeout(ABORT_GRACE, running.exited())
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
         orphaned.cancel();
         if failed.is_none() && !aborted {
@@ -204,7 +220,13 @@ impl Commands {
             return Err(CommandError::Line(error));
         }
         let (stdout, stderr) = streams.take();
-        Ok(Finished { ending, exit, stdout, stderr, duration: Duration::ZERO })
+        Ok(Finished {
+            ending,
+            exit,
+            stdout,
+            stderr,
+            duration: Duration::ZERO,
+        })
     }
 
     /// Ends what is left of a command's group, and every stray descendant when no other command runs.
@@ -234,10 +256,11 @@ impl Commands {
 fn only_child_is(leader: u32) -> bool {
     tree::quick_children().is_some_and(|children| {
         children.iter().all(|&pid| pid == leader)
-            && ProcessIdentity::of(leader)
-                .ok()
-                .flatten()
-                .is_some_and(|leader| leader.liveness().is_ok_and(|state| state == piw_process::Liveness::Zombie))
+            && ProcessIdentity::of(leader).ok().flatten().is_some_and(|leader| {
+                leader
+                    .liveness()
+                    .is_ok_and(|state| state == piw_process::Liveness::Zombie)
+            })
     })
 }
 
@@ -249,7 +272,10 @@ async fn deadline(timeout: Option<Duration>) {
 }
 
 fn unregistered(identity: ProcessIdentity) -> ChildBody {
-    ChildBody::ProcessUnregister { pid: identity.pid, start_identity: identity.start }
+    ChildBody::ProcessUnregister {
+        pid: identity.pid,
+        start_identity: identity.start,
+    }
 }
 
 /// The tasks that serve a command's standard streams.
@@ -281,9 +307,25 @@ impl<E: Send + 'static> Streams<E> {
         let stderr = tokio::process::ChildStderr::from_std(stderr).map_err(not_read)?;
         let kept = (Kept::new(spec.max_chars), Kept::new(spec.max_chars));
         let mut readers = JoinSet::new();
-        readers.spawn(capture::read(stdout, Stream::Stdout, kept.0.clone(), lines.clone(), orphaned.clone()));
-        readers.spawn(capture::read(stderr, Stream::Stderr, kept.1.clone(), lines, orphaned.clone()));
-        Ok(Self { readers, stdout: kept.0, stderr: kept.1 })
+        readers.spawn(capture::read(
+            stdout,
+            Stream::Stdout,
+            kept.0.clone(),
+            lines.clone(),
+            orphaned.clone(),
+        ));
+        readers.spawn(capture::read(
+            stderr,
+            Stream::Stderr,
+            kept.1.clone(),
+            lines,
+            orphaned.clone(),
+        ));
+        Ok(Self {
+            readers,
+            stdout: kept.0,
+            stderr: kept.1,
+        })
     }
 
     /// Resolves when taking a line failed, and never otherwise. Cancel safe.
@@ -317,11 +359,20 @@ fn spawn_error(spec: &CommandSpec, error: &io::Error) -> String {
     let cwd = spec.cwd.display();
     match std::fs::metadata(&spec.cwd) {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
-            format!("cannot start \"{}\": its working directory {cwd} does not exist", spec.command)
+            format!(
+                "cannot start \"{}\": its working directory {cwd} does not exist",
+                spec.command
+            )
         }
-        Err(problem) => format!("cannot start \"{}\": its working directory {cwd}: {problem}", spec.command),
+        Err(problem) => format!(
+            "cannot start \"{}\": its working directory {cwd}: {problem}",
+            spec.command
+        ),
         Ok(found) if !found.is_dir() => {
-            format!("cannot start \"{}\": its working directory {cwd} is no directory", spec.command)
+            format!(
+                "cannot start \"{}\": its working directory {cwd} is no directory",
+                spec.command
+            )
         }
         Ok(_) => format!("cannot start \"{}\": {error}", spec.command),
     }
@@ -336,7 +387,11 @@ fn exec_error(spec: &CommandSpec, error: &io::Error) -> String {
             spec.cwd.display()
         ),
         Some(libc::ENOENT) => {
-            let path = spec.env.iter().find(|(variable, _)| variable == "PATH").map(|(_, path)| path.clone());
+            let path = spec
+                .env
+                .iter()
+                .find(|(variable, _)| variable == "PATH")
+                .map(|(_, path)| path.clone());
             let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
             format!("command not found: \"{name}\" (PATH is {path})")
         }
@@ -346,7 +401,11 @@ fn exec_error(spec: &CommandSpec, error: &io::Error) -> String {
         ),
         Some(libc::E2BIG) => {
             let bytes: usize = spec.args.iter().map(|arg| arg.len() + 1).sum::<usize>()
-                + spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
+                + spec
+                    .env
+                    .iter()
+                    .map(|(name, value)| name.len() + value.len() + 2)
+                    .sum::<usize>();
             format!(
                 "cannot start \"{name}\": its arguments and variables ({bytes} bytes besides the inherited environment) are \
                  more than the system passes; write them to standard input or a file"

@@ -2,7 +2,6 @@
 
 mod spec;
 
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,8 @@ use piw_protocol::child::EffectSettlement;
 use piw_protocol::run::ActionReceipt;
 use serde_json::{Value, json};
 
-use self::spec::ShellSpec;
 pub(crate) use self::spec::DEFAULT_MAX_CHARS;
+use self::spec::ShellSpec;
 use super::command::{CommandError, Ending, Finished, LEFTOVER_GRACE, LineSink};
 use super::effect::{Effect, Reserved};
 use super::node::{Abort, Context, NodeEnd, Running, error};
@@ -46,7 +45,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
     pub(crate) async fn shell(&self, running: &Running<'_, '_>) -> Result<NodeEnd, Abort> {
         let effect = Effect::of(running, &self.run_id);
         let extras = effect.as_ref().map(Effect::as_context).unwrap_or_default();
-        let args = CallArgs { extras: extras.clone(), ..self.args(running) };
+        let args = CallArgs {
+            extras: extras.clone(),
+            ..self.args(running)
+        };
         let described = match self.call(running, CallbackField::Exec, args).await {
             Ok(described) => described,
             Err(failed) => return self.call_failed(failed),
@@ -94,7 +96,8 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         }
         if let Some(effect) = effect {
             let stored = self.client.value_ref(&result, &mut Inline::of_message()).await?;
-            self.settle_now(running, effect, EffectSettlement::Applied, Some(stored)).await?;
+            self.settle_now(running, effect, EffectSettlement::Applied, Some(stored))
+                .await?;
         }
         Ok(self.parse(running, result, extras).await?.with_receipt(receipt))
     }
@@ -119,7 +122,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         result: Value,
         extras: serde_json::Map<String, Value>,
     ) -> Result<NodeEnd, Abort> {
-        let args = CallArgs { argument: Some(result), extras, ..self.args(running) };
+        let args = CallArgs {
+            argument: Some(result),
+            extras,
+            ..self.args(running)
+        };
         self.end_of(self.call(running, CallbackField::Parse, args).await)
     }
 
@@ -129,7 +136,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         running: &Running<'_, '_>,
         spec: &ShellSpec,
     ) -> Result<Result<Processed, Box<NodeEnd>>, Abort> {
-        let left = running.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = running
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = [left, spec.timeout].into_iter().flatten().min();
         let lines = self.line_sink(running);
         let run = match self.commands.run(&spec.command, timeout, &running.cancel, lines).await {
@@ -157,7 +166,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
                 let end = NodeEnd::failed(error("commandFailed", why));
                 Ok(Err(Box::new(end.with_receipt(receipt))))
             }
-            None => Ok(Ok(Processed { result: result_of(&run), receipt })),
+            None => Ok(Ok(Processed {
+                result: result_of(&run),
+                receipt,
+            })),
         }
     }
 
@@ -169,7 +181,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
                 let node = &running.attempt.node.id;
                 let mut shown = line;
                 receipt::cut(&mut shown, 200);
-                Ok(NodeEnd::failed(error("updateRefused", format!("update of node \"{node}\" from line {shown:?}: {why}"))))
+                Ok(NodeEnd::failed(error(
+                    "updateRefused",
+                    format!("update of node \"{node}\" from line {shown:?}: {why}"),
+                )))
             }
         }
     }
@@ -192,7 +207,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             let (attempt, callback, mut args) = (attempt.clone(), callback.clone(), args.clone());
             args.argument = Some(json!({ "line": line, "stream": stream.name() }));
             Box::pin(async move {
-                let updates = match super::node::bounded_call(&*host, callback, args).await.map_err(LineError::Call)? {
+                let updates = match super::node::bounded_call(&*host, callback, args)
+                    .await
+                    .map_err(LineError::Call)?
+                {
                     Value::Null => return Ok(()),
                     Value::Array(updates) => updates,
                     update => vec![update],
@@ -225,7 +243,11 @@ fn failure(spec: &ShellSpec, run: &Finished) -> Option<String> {
 
 fn timed_out(spec: &ShellSpec, run: &Finished, timeout: Option<Duration>) -> String {
     let after = timeout.map_or(0, receipt::millis);
-    format!("\"{}\" was stopped after {after} ms, the time it had{}", spec.command.command, last_words(run))
+    format!(
+        "\"{}\" was stopped after {after} ms, the time it had{}",
+        spec.command.command,
+        last_words(run)
+    )
 }
 
 /// The end of what a command wrote to standard error.

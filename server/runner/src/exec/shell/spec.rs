@@ -10,8 +10,16 @@ use crate::exec::command::CommandSpec;
 use crate::exec::publish::kind;
 
 /// Fields of a command description.
-const FIELDS: [&str; 8] =
-    ["command", "args", "cwd", "env", "stdin", "timeoutMs", "allowNonZeroExit", "maxOutputChars"];
+const FIELDS: [&str; 8] = [
+    "command",
+    "args",
+    "cwd",
+    "env",
+    "stdin",
+    "timeoutMs",
+    "allowNonZeroExit",
+    "maxOutputChars",
+];
 /// Characters kept of a stream unless the description says otherwise.
 pub(crate) const DEFAULT_MAX_CHARS: usize = 1_000_000;
 /// Most characters that can be kept of a stream.
@@ -35,7 +43,10 @@ impl ShellSpec {
             return Err(format!("it must return {{command, args, …}}, not {}", kind(described)));
         };
         if let Some(other) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(format!("the field \"{other}\" is unknown; a command has {}", FIELDS.join(", ")));
+            return Err(format!(
+                "the field \"{other}\" is unknown; a command has {}",
+                FIELDS.join(", ")
+            ));
         }
         let command = match fields.get("command") {
             Some(Value::String(command)) if !command.is_empty() => system_text("command", command)?,
@@ -112,9 +123,9 @@ fn env(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
         other => return Err(must_be("env", "an object of strings", other)),
     };
     let one = |(name, value): (&String, &Value)| match value {
-        _ if name.is_empty() || name.contains(['=', '\0']) => {
-            Err(format!("env: \"{name}\" is no variable name; it must not be empty or hold '=' or NUL"))
-        }
+        _ if name.is_empty() || name.contains(['=', '\0']) => Err(format!(
+            "env: \"{name}\" is no variable name; it must not be empty or hold '=' or NUL"
+        )),
         Value::String(value) => Ok((name.clone(), system_text(&format!("env.{name}"), value)?)),
         other => Err(must_be(&format!("env.{name}"), "a string", Some(other))),
     };
@@ -122,27 +133,42 @@ fn env(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
 }
 
 fn timeout(fields: &Map<String, Value>) -> Result<Option<Duration>, String> {
-    let Some(value) = present(fields, "timeoutMs") else { return Ok(None) };
+    let Some(value) = present(fields, "timeoutMs") else {
+        return Ok(None);
+    };
     match value.as_f64().and_then(timeout_millis) {
         Some(ms) => Ok(Some(Duration::from_millis(ms))),
-        None => Err(format!("timeoutMs must be a positive number of milliseconds, not {value}")),
+        None => Err(format!(
+            "timeoutMs must be a positive number of milliseconds, not {value}"
+        )),
     }
 }
 
 fn max_chars(fields: &Map<String, Value>) -> Result<usize, String> {
-    let Some(value) = present(fields, "maxOutputChars") else { return Ok(DEFAULT_MAX_CHARS) };
+    let Some(value) = present(fields, "maxOutputChars") else {
+        return Ok(DEFAULT_MAX_CHARS);
+    };
     let number = value.as_u64().or_else(|| {
         // Numbers of scripts may come as doubles.
-        value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=1e15).contains(number)).map(|number| {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]
-            let number = number as u64;
-            number
-        })
+        value
+            .as_f64()
+            .filter(|number| number.fract() == 0.0 && (0.0..=1e15).contains(number))
+            .map(|number| {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the range was just checked"
+                )]
+                let number = number as u64;
+                number
+            })
     });
     let chars = number.and_then(|number| usize::try_from(number).ok());
     match chars {
         Some(chars) if (1..=MAX_CHARS_LIMIT).contains(&chars) => Ok(chars),
-        _ => Err(format!("maxOutputChars must be a whole number from 1 to {MAX_CHARS_LIMIT}, not {value}")),
+        _ => Err(format!(
+            "maxOutputChars must be a whole number from 1 to {MAX_CHARS_LIMIT}, not {value}"
+        )),
     }
 }
 
@@ -181,13 +207,31 @@ mod tests {
             (json!({ "command": "" }), "command must not be empty"),
             (json!({ "command": ["ls"] }), "command must be a string, not an array"),
             (json!({ "command": "a\u{0}b" }), "command must not hold a NUL"),
-            (json!({ "command": "x", "args": "a" }), "args must be an array of strings, not a string"),
-            (json!({ "command": "x", "args": ["a", 3] }), "args[1] must be a string, not a number"),
-            (json!({ "command": "x", "env": { "A=B": "c" } }), "\"A=B\" is no variable name"),
+            (
+                json!({ "command": "x", "args": "a" }),
+                "args must be an array of strings, not a string",
+            ),
+            (
+                json!({ "command": "x", "args": ["a", 3] }),
+                "args[1] must be a string, not a number",
+            ),
+            (
+                json!({ "command": "x", "env": { "A=B": "c" } }),
+                "\"A=B\" is no variable name",
+            ),
             (json!({ "command": "x", "env": { "A": 1 } }), "env.A must be a string"),
-            (json!({ "command": "x", "timeoutMs": 0 }), "timeoutMs must be a positive number"),
-            (json!({ "command": "x", "maxOutputChars": 0.5 }), "maxOutputChars must be a whole number"),
-            (json!({ "command": "x", "shell": true }), "the field \"shell\" is unknown"),
+            (
+                json!({ "command": "x", "timeoutMs": 0 }),
+                "timeoutMs must be a positive number",
+            ),
+            (
+                json!({ "command": "x", "maxOutputChars": 0.5 }),
+                "maxOutputChars must be a whole number",
+            ),
+            (
+                json!({ "command": "x", "shell": true }),
+                "the field \"shell\" is unknown",
+            ),
         ] {
             let why = parse(&described).unwrap_err();
             assert!(why.contains(said), "{why}");
