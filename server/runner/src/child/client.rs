@@ -18,6 +18,8 @@ use tokio_util::task::TaskTracker;
 
 use super::channel::{Reader, Writer};
 
+/// Stands for a revision that was not told yet; revisions stay below 2^53.
+const UNKNOWN: u64 = u64::MAX;
 /// Bytes of JSON of one console line that is sent on.
 const PRINT_LIMIT: usize = 128 * 1024;
 
@@ -117,7 +119,7 @@ impl Client {
                 writer: tokio::sync::Mutex::new(writer),
                 waiting: Mutex::default(),
                 next_id: AtomicU64::new(1),
-                revision: AtomicU64::new(0),
+                revision: AtomicU64::new(UNKNOWN),
                 order: watch::Sender::new(Order::Continue),
                 later: TaskTracker::new(),
                 printed: Mutex::default(),
@@ -153,7 +155,9 @@ impl Client {
     /// Sends a message and waits for its answer.
     pub(crate) async fn request(&self, attempt: Option<&str>, body: ChildBody) -> Result<Accepted, RequestError> {
         let what = name(&body);
-        let revision = changes_run(&body).then(|| self.inner.revision.load(Ordering::Relaxed));
+        let known = self.inner.revision.load(Ordering::Relaxed);
+        // Before `runner.ready` was answered no revision is known.
+        let revision = (changes_run(&body) && known != UNKNOWN).then_some(known);
         let message = self.message(attempt, revision, body);
         let frame = frame::encode(&message).map_err(|error| RequestError::Unsendable {
             what,
@@ -175,7 +179,7 @@ impl Client {
             return Err(over_error(self.waiting().over.unwrap_or(Order::Closed)));
         };
         if let Some(revision) = reply.revision {
-            self.inner.revision.fetch_max(revision, Ordering::Relaxed);
+            self.inner.revision.store(revision, Ordering::Relaxed);
         }
         match reply.outcome {
             ReplyOutcome::Accepted | ReplyOutcome::Adopted => Ok(Accepted { payload: reply.payload }),

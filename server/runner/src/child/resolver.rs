@@ -16,7 +16,7 @@ use piw_protocol::child::{
 };
 use piw_protocol::frame::MAX_FRAME;
 use piw_protocol::run::ErrorInfo;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::channel::{self, ChannelError};
 use super::source::{self, Lookup};
@@ -165,7 +165,7 @@ async fn normalise<H: ScriptHost>(
     if !raw.has_input {
         return Ok(input);
     }
-    let normalised = call(host, CallbackField::Input, input, deadline).await;
+    let normalised = call(host, CallbackField::Input, Some(input), deadline).await;
     normalised.map_err(|failed| call_refused("inputRefused", "the workflow refused the input", failed))
 }
 
@@ -178,8 +178,8 @@ async fn run_title<H: ScriptHost>(
     if !raw.has_title {
         return Ok(raw.title.as_deref().and_then(title::normalise));
     }
-    let argument = json!({ "input": input, "workflowName": raw.name });
-    match call(host, CallbackField::Title, argument, deadline).await {
+    host.open_scope("", input);
+    match call(host, CallbackField::Title, None, deadline).await {
         Ok(Value::String(text)) => Ok(title::normalise(&text)),
         Ok(Value::Null) => Ok(None),
         Ok(other) => {
@@ -193,7 +193,7 @@ async fn run_title<H: ScriptHost>(
 async fn call<H: ScriptHost>(
     host: &H,
     field: CallbackField,
-    argument: Value,
+    argument: Option<Value>,
     deadline: Instant,
 ) -> Result<Value, CallError> {
     let callback = CallbackRef {
@@ -202,7 +202,7 @@ async fn call<H: ScriptHost>(
         field,
     };
     let args = CallArgs {
-        argument: Some(argument),
+        argument,
         deadline: Some(deadline),
         ..CallArgs::default()
     };

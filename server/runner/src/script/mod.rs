@@ -26,7 +26,7 @@ mod worker;
 
 pub use api::{
     CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, CommandHost, CommandRequest, ConsoleLevel,
-    ConsoleSink, Entry, LoadError, LoadErrorKind, Loaded, NoWorkflows, NodeResult, PublishUpdate, ScriptHost,
-    ScriptOptions, WorkflowLookup,
+    ConsoleSink, Entry, HostFuture, LoadError, LoadErrorKind, Loaded, NoWorkflows, NodeResult, PublishUpdate,
+    ScriptHost, ScriptOptions, WorkflowLookup,
 };
 pub use handle::ScriptHandle;

@@ -91,9 +91,16 @@ function callback(root, scope, node, field) {
   const target = own(definition.nodes, node);
   if (target === undefined) return undefined;
   if (field === "observe") return given(target.effect, "observe");
-  if (field === "updates.parseLine") return given(target.updates, "parseLine");
+  if (field === "updates.parseLine") return lineParser(target.updates);
   if (field === "onTimeout") return typeof target.onTimeout === "function" ? given(target, "onTimeout") : given(target.onTimeout, "response");
   return given(target, field);
+}
+
+/** The line parser of a shell node, for the streams it wants; standard output unless it says otherwise. */
+function lineParser(updates) {
+  if (updates?.parseLine === undefined) return undefined;
+  const streams = [updates.streams ?? "stdout"].flat();
+  return { value: (line, context) => (streams.includes(context.stream) ? updates.parseLine(line, context) : null), self: updates };
 }
 
 const CALLBACKS = ["exec", "message", "parse", "prompt", "request", "run", "statusDetail", "summary", "timeoutMs", "validate"];

@@ -399,7 +399,7 @@ fn a_callback_that_never_settles_times_out() {
         "{
             name: 't', startAt: 'a',
             nodes: {
-                a: action({ effect: idempotentEffect('x'), timeoutMs: 100, run: () => new Promise(() => {}) }),
+                a: action({ effect: idempotentEffect('x'), timeoutMs: 100, run: () => new Promise((resolve) => setTimeout(resolve, 60_000)) }),
                 b: compute({ timeoutMs: 100, run: () => { for (;;) {} } }),
                 c: compute({ run: ({ results }) => [results.a.outcome, results.b.outcome] }),
             },
