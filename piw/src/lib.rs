@@ -1,4 +1,17 @@
-//! The `piw` binary's library half: the viewer and the text rules that every command shares.
+//! The `piw` command: shell commands, the terminal viewer and the hidden roles that the server starts.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`cli`] | the command line: flags, dispatch, exit codes |
+//! | [`command`] | one file for each command |
+//! | [`failure`] | how an error becomes a message, a hint and an exit code |
+//! | [`follow`] | the progress display of `piw run` |
+//! | [`text`] | untrusted text on its way to a terminal |
+//! | [`viewer`] | the terminal viewer |
 
+pub mod cli;
+pub mod command;
+pub mod failure;
+pub mod follow;
 pub mod text;
 pub mod viewer;

@@ -1,1 +1,9 @@
-//! piw-tests
+//! Drives the real `piw` binary as a user would: clean home, own state directory, own server.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`home`] | a temporary home with its server, and running commands in it |
+//! | [`wait`] | waiting for conditions, never for time |
+
+pub mod home;
+pub mod wait;

@@ -1,0 +1,278 @@
+//! The command line: flags, dispatch, exit codes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::command;
+use crate::failure::{Exit, Failure, Outcome};
+
+/// Run agent workflows durably on this machine and watch them live.
+#[derive(Debug, Parser)]
+#[command(name = "piw", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(after_help = "Without a command, piw opens the viewer on all runs; with a run id, on that run.\n\
+    Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable, 4 not found, 5 conflict, 6 waiting for input, 130 interrupted.")]
+pub struct Cli {
+    /// The command; the viewer when absent.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What to view.
+    #[command(flatten)]
+    pub view: View,
+}
+
+/// Flags of the viewer.
+#[derive(Debug, Args)]
+pub struct View {
+    /// Open the viewer fixed on this run
+    #[arg(value_name = "RUN_ID")]
+    pub run_id: Option<String>,
+    /// Print one 120 x 40 plain-text frame of the run and exit
+    #[arg(long, requires = "run_id")]
+    pub once: bool,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a run and follow it
+    Run(RunArgs),
+    /// List runs
+    Ps(PsArgs),
+    /// Show one run
+    Show(RunRef),
+    /// Stop a run at its next durable boundary; `resume` goes on
+    Pause(RunRef),
+    /// Go on with a paused or parked run
+    Resume(RunRef),
+    /// End a run for good
+    Cancel(RunRef),
+    /// Start a failed or cancelled run again from its original input
+    Restart(RunRef),
+    /// Answer the checkpoint that a run waits for
+    Answer(AnswerArgs),
+    /// List the workflows that can be started from here
+    Workflows(JsonFlag),
+    /// Validate a workflow and draw its graph
+    Check(CheckArgs),
+    /// Write a first workflow and editor types into .pi/workflows/
+    Init(InitArgs),
+    /// Write the TypeScript declarations of the workflow SDK
+    Types(TypesArgs),
+    /// The workflow server's life
+    #[command(subcommand)]
+    Server(ServerCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Roles that the server starts; not for people
+    #[command(subcommand, hide = true)]
+    Internal(InternalRole),
+}
+
+/// Arguments of `piw run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A name (see `piw workflows`), a path, or builtin:<name>
+    pub workflow: String,
+    /// Input: JSON, @file, or - for standard input
+    #[arg(long, short = 'i', value_name = "JSON|@FILE|-")]
+    pub input: Option<String>,
+    /// Bind the run to this Pi session
+    #[arg(long, value_name = "PI_SESSION")]
+    pub session: Option<String>,
+    /// Print the run id and return at once
+    #[arg(long, short = 'd')]
+    pub detach: bool,
+    /// Print one JSON document: {"runId","status","finalOutput","error"}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw ps`.
+#[derive(Debug, Args)]
+pub struct PsArgs {
+    /// Every run, not only the newest 20 and the unfinished ones
+    #[arg(long, short = 'a')]
+    pub all: bool,
+    /// Print one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A run, and how to print.
+#[derive(Debug, Args)]
+pub struct RunRef {
+    /// The run id, or a unique beginning of it
+    pub run_id: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw answer`.
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    /// The run id, or a unique beginning of it
+    pub run_id: String,
+    /// The answer: JSON, @file, or - for standard input
+    #[arg(value_name = "JSON|@FILE|-")]
+    pub answer: String,
+    /// Follow the run that goes on with the answer
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Only `--json`.
+#[derive(Debug, Args)]
+pub struct JsonFlag {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A name, a path, or builtin:<name>
+    pub workflow: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Also copy this example (see `piw workflows`); may be given several times
+    #[arg(long, value_name = "EXAMPLE")]
+    pub example: Vec<String>,
+    /// Replace files that exist
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Arguments of `piw types`.
+#[derive(Debug, Args)]
+pub struct TypesArgs {
+    /// Where to write
+    #[arg(long, default_value = ".pi/workflows", value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Commands of the server's life.
+#[derive(Debug, Subcommand)]
+pub enum ServerCommand {
+    /// Run the server attached to this terminal
+    Run(ServerRunArgs),
+    /// Start the server in the background, if it is not running
+    Start(JsonFlag),
+    /// Say whether the server runs and what it does
+    Status(JsonFlag),
+    /// Stop the server; unfinished runs go on at the next start
+    Stop(ServerStopArgs),
+    /// Stop the server at the runs' next durable boundary and start it again
+    Restart(ServerStopArgs),
+    /// Print the server's log
+    Logs(LogsArgs),
+}
+
+/// Arguments of `piw server run`.
+#[derive(Debug, Args)]
+pub struct ServerRunArgs {
+    /// File descriptor to report readiness on
+    #[arg(long, hide = true)]
+    pub ready_fd: Option<i32>,
+}
+
+/// Arguments of `piw server stop` and `restart`.
+#[derive(Debug, Args)]
+pub struct ServerStopArgs {
+    /// Longest wait in seconds for running nodes
+    #[arg(long, default_value_t = 20, value_name = "SECONDS")]
+    pub wait: u64,
+    /// Stop running nodes at once
+    #[arg(long)]
+    pub now: bool,
+}
+
+/// Arguments of `piw server logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// Lines from the end
+    #[arg(long, short = 'n', default_value_t = 100)]
+    pub lines: usize,
+    /// Go on printing as the log grows
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+}
+
+/// Hidden roles.
+#[derive(Debug, Subcommand)]
+pub enum InternalRole {
+    /// Load one definition and exit
+    Resolver,
+    /// Execute one generation of one run
+    Runner,
+}
+
+/// Parses the process's arguments, runs the command, prints its failure, returns its exit code.
+pub fn main() -> ExitCode {
+    run(std::env::args_os()).into()
+}
+
+fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe while printing help is nobody's problem.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        }
+    };
+    match dispatch(cli) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let Some(command) = cli.command else {
+        return command::view::run(cli.view);
+    };
+    match command {
+        Command::Run(args) => command::run::run(args),
+        Command::Ps(args) => command::ps::run(&args),
+        Command::Show(args) => command::show::run(&args),
+        Command::Pause(args) => command::control::run(command::control::Control::Pause, &args),
+        Command::Resume(args) => command::control::run(command::control::Control::Resume, &args),
+        Command::Cancel(args) => command::control::run(command::control::Control::Cancel, &args),
+        Command::Restart(args) => command::control::run(command::control::Control::Restart, &args),
+        Command::Answer(args) => command::answer::run(args),
+        Command::Workflows(args) => command::workflows::run(&args),
+        Command::Check(args) => command::check::run(&args),
+        Command::Init(args) => command::init::run(&args),
+        Command::Types(args) => command::init::types(&args),
+        Command::Server(command) => command::server::run(command),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "piw", &mut std::io::stdout());
+            Ok(Exit::Done)
+        }
+        Command::Internal(role) => command::internal::run(&role),
+    }
+}
+
+/// What a command says when a text that should be JSON is not.
+pub(crate) fn not_json(what: &str, error: &serde_json::Error) -> Failure {
+    Failure::usage(format!("{what} is not JSON: {error}"))
+}

@@ -1,0 +1,116 @@
+//! Killing the runner, the server, or both, at any node: finished nodes never run again, the run is completed.
+
+use std::fs;
+
+use piw_tests::home::{Home, kill_and_wait};
+use piw_tests::wait;
+
+/// Every node appends its name to a file, then the named node blocks until a file appears.
+const CHAIN: &str = r#"
+import { defineWorkflow, idempotentEffect, shell } from "piw";
+const node = (name) => shell({
+  effect: idempotentEffect(name),
+  exec: () => ({ command: "sh", args: ["-c", `echo ${name} >> ran.txt; while [ ! -e go-${name} ]; do sleep 0.02; done`] }),
+});
+export default defineWorkflow({
+  name: "chain",
+  startAt: "a",
+  nodes: { a: node("a"), b: node("b"), c: node("c") },
+  edges: [{ from: "a", to: "b" }, { from: "b", to: "c" }],
+});
+"#;
+
+fn release(home: &Home, node: &str) {
+    fs::write(home.project().join(format!("go-{node}")), "").unwrap();
+}
+
+fn ran(home: &Home) -> Vec<String> {
+    let text = fs::read_to_string(home.project().join("ran.txt")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn start(home: &Home) -> String {
+    home.workflow("chain", CHAIN);
+    let printed = home.piw(&["run", "chain", "--detach", "--json"]).exits(0).json();
+    printed["runId"].as_str().unwrap().to_owned()
+}
+
+fn runner_pid(home: &Home) -> i32 {
+    let server = home.server_pid().expect("a server runs");
+    wait::until("the runner lives", || {
+        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children")).ok()?;
+        let mut all: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        for task in fs::read_dir(format!("/proc/{server}/task")).ok()?.flatten() {
+            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+        all.into_iter().find(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("runner"))
+        })
+    })
+}
+
+/// Kills at node `at` with `kill`, restarts, and checks that the nodes before it ran once and the run completes.
+fn survives(at: &str, kill: impl Fn(&Home)) {
+    let home = Home::new();
+    let run_id = start(&home);
+    for node in ["a", "b", "c"] {
+        wait::until("the node runs", || ran(&home).iter().any(|name| name == node).then_some(()));
+        if node == at {
+            let before = ran(&home).iter().filter(|name| *name == node).count();
+            kill(&home);
+            let _ = home.piw(&["server", "start"]).exits(0);
+            let view = home.show(&run_id);
+            if view["display"]["status"] == "paused" || view["queue"]["status"] == "parked" {
+                let _ = home.piw(&["resume", &run_id]);
+            }
+            wait::until("the interrupted node runs again", || {
+                (ran(&home).iter().filter(|name| *name == node).count() > before).then_some(())
+            });
+        }
+        release(&home, node);
+    }
+    let view = home.wait_for_status(&run_id, &["completed", "failed"]);
+    assert_eq!(view["display"]["status"], "completed");
+    assert_eq!(view["stepTotal"], 3);
+    let ran = ran(&home);
+    for node in ["a", "b", "c"] {
+        let times = ran.iter().filter(|name| *name == node).count();
+        assert_eq!(times, if node == at { 2 } else { 1 }, "{node} in {ran:?}");
+    }
+}
+
+#[test]
+fn a_killed_runner_is_replaced_at_each_node() {
+    for node in ["a", "b", "c"] {
+        survives(node, |home| kill_and_wait(runner_pid(home)));
+    }
+}
+
+#[test]
+fn a_killed_server_recovers_at_each_node() {
+    for node in ["a", "b", "c"] {
+        survives(node, Home::kill_server);
+    }
+}
+
+#[test]
+fn a_killed_server_and_runner_recover_at_each_node() {
+    for node in ["a", "b", "c"] {
+        survives(node, |home| {
+            let runner = runner_pid(home);
+            home.kill_server();
+            kill_and_wait(runner);
+        });
+    }
+}
+
+#[test]
+fn nothing_of_a_killed_run_stays_behind() {
+    let home = Home::new();
+    start(&home);
+    wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
+    let runner = runner_pid(&home);
+    home.kill_server();
+    wait::until("the orphaned runner leaves", || (!piw_tests::home::is_running(runner)).then_some(()));
+}
