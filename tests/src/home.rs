@@ -204,6 +204,11 @@ impl Home {
         })
     }
 
+    /// Waits until a run has ended; returns the run view.
+    pub fn wait_for_end(&self, run_id: &str) -> Value {
+        self.wait_for_status(run_id, &["completed", "failed", "timed_out", "cancelled"])
+    }
+
     /// Process id of the running server, from its lock file.
     #[must_use]
     pub fn server_pid(&self) -> Option<i32> {

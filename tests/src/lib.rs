@@ -3,7 +3,9 @@
 //! | module | owns |
 //! | --- | --- |
 //! | [`home`] | a temporary home with its server, and running commands in it |
+//! | [`bench`] | measurements against the bars of the design |
 //! | [`wait`] | waiting for conditions, never for time |
 
+pub mod bench;
 pub mod home;
 pub mod wait;

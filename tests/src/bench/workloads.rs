@@ -1,0 +1,54 @@
+//! Workflows that the measurements run.
+
+/// A one-node compute workflow.
+pub const ONE_NODE: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "one-node", startAt: "only", nodes: { only: compute({ run: () => ({ done: true }) }) }, edges: [],
+});
+"#;
+
+/// A loop of trivial compute steps; input `{ "steps": n }`.
+pub const CHAIN: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "chain-of-steps", startAt: "count", maxSteps: 1000000,
+  nodes: {
+    count: compute({ run: ({ input, outputs }) => {
+      const n = (outputs.count?.n ?? 0) + 1;
+      return { n, route: n < input.steps - 1 ? "again" : "end" };
+    } }),
+    last: compute({ run: ({ outputs }) => outputs.count.n + 1 }),
+  },
+  edges: [{ from: "count", switch: { on: "$output.route", cases: { again: "count", end: "last" } } }],
+});
+"#;
+
+/// A node that sleeps until it is cancelled.
+pub const SLEEP: &str = r#"
+import { defineWorkflow, idempotentEffect, shell } from "piw";
+export default defineWorkflow({
+  name: "sleep", startAt: "sleep",
+  nodes: { sleep: shell({ effect: idempotentEffect("sleep"), exec: () => ({ command: "sleep", args: ["600"] }) }) },
+  edges: [],
+});
+"#;
+
+/// Twenty nodes of a quarter of a second each.
+#[must_use]
+pub fn paced(nodes: usize) -> String {
+    let mut text = String::from(
+        "import { defineWorkflow, idempotentEffect, shell } from \"piw\";\nconst node = () => shell({ effect: \
+         idempotentEffect(\"pace\"), exec: () => ({ command: \"sleep\", args: [\"0.25\"] }) });\nexport default \
+         defineWorkflow({ name: \"paced\", startAt: \"n0\", nodes: {",
+    );
+    for index in 0..nodes {
+        text.push_str(&format!("n{index}: node(), "));
+    }
+    text.push_str("}, edges: [");
+    for index in 1..nodes {
+        text.push_str(&format!("{{ from: \"n{}\", to: \"n{index}\" }}, ", index - 1));
+    }
+    text.push_str("] });\n");
+    text
+}

@@ -1,0 +1,43 @@
+//! Measures `piw` against the bars of its design: prints one table, writes `target/piw-bench.json`.
+//!
+//! `piw-bench [PART…]` with parts `disk startup throughput memory viewer`; all of them when none is named.
+//! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000).
+
+use std::time::Duration;
+
+use piw_tests::bench::{disk, startup, table, throughput, viewer};
+
+const PARTS: [&str; 5] = ["disk", "startup", "throughput", "memory", "viewer"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = wanted.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        return Err(format!("unknown part {unknown:?}; parts are {}", PARTS.join(", ")).into());
+    }
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|name| name == part);
+    let long: u64 = std::env::var("PIW_BENCH_STEPS").map_or(Ok(100_000), |text| text.parse())?;
+    let dir = tempfile::Builder::new().prefix("piw-bench").tempdir()?;
+    let mut rows = vec![disk::commit_rate(dir.path())?];
+    let step_shaped = disk::step_rate(dir.path())?;
+    let step_rate = step_shaped.median;
+    rows.push(step_shaped);
+    if wants("startup") {
+        rows.push(startup::ready(30)?);
+        rows.push(startup::warm(30));
+        rows.push(startup::cold(10));
+    }
+    if wants("throughput") {
+        rows.extend(throughput::chains(step_rate, long).rows);
+    }
+    if wants("memory") {
+        rows.extend(throughput::memory_rows());
+    }
+    if wants("viewer") {
+        rows.extend(viewer::commit_to_frame(20));
+        rows.extend(viewer::idle(Duration::from_secs(10)));
+    }
+    println!("{}", table::markdown(&rows));
+    std::fs::create_dir_all("target")?;
+    std::fs::write("target/piw-bench.json", serde_json::to_vec_pretty(&rows)?)?;
+    Ok(())
+}
