@@ -1,0 +1,17 @@
+//! One file for each command. What they share: the connection ([`session`]), reading JSON arguments ([`input`]) and
+//! printing ([`output`]).
+
+pub mod answer;
+pub mod check;
+pub mod control;
+pub mod init;
+pub mod input;
+pub mod internal;
+pub mod output;
+pub mod ps;
+pub mod run;
+pub mod server;
+pub mod session;
+pub mod show;
+pub mod view;
+pub mod workflows;

@@ -1,0 +1,73 @@
+//! Printing: JSON documents, tables, colour. A closed pipe ends the command quietly.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure};
+
+/// Whether standard output gets colour: a terminal, and no `NO_COLOR`.
+#[must_use]
+pub fn colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stdout().is_terminal()
+}
+
+/// Prints text; a reader that went away (`piw ps | head -1`) is no failure.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn text(content: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(content.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Failed, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints one JSON document and a newline.
+///
+/// # Errors
+/// When it cannot be encoded or standard output cannot be written.
+pub fn json(document: &impl Serialize) -> Result<(), Failure> {
+    let mut encoded = serde_json::to_string_pretty(document)
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot encode the result: {error}")))?;
+    encoded.push('\n');
+    text(&encoded)
+}
+
+/// Lays out rows in columns two spaces apart; the last column is not padded. Cells must be clean already.
+#[must_use]
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| crate::text::width(cell)).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            line.push_str(cell);
+            if column + 1 < row.len() {
+                let gap = widths[column] - crate::text::width(cell) + 2;
+                line.extend(std::iter::repeat_n(' ', gap));
+            }
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_also_with_wide_characters() {
+        let rows = [["名前", "x", "end"], ["ab", "yyy", ""]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "名前  x    end\nab    yyy\n");
+    }
+}

@@ -1,0 +1,178 @@
+//! A run view as lines: one for each visited node, in definition order of first visit. Pure.
+
+use std::time::Duration;
+
+use piw_protocol::definition::{ActionExecution, DefinitionSnapshot, NodeType};
+use piw_protocol::run::{DisplayStatus, NodeOutcome, StoredUpdate};
+use piw_protocol::view::{GraphStep, RunView};
+use serde_json::Value;
+
+use super::{between, elapsed};
+use crate::text;
+
+/// How a line is emphasised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing special.
+    Plain,
+    /// Working now.
+    Active,
+    /// Ended well.
+    Good,
+    /// Ended badly.
+    Bad,
+    /// Needs a person.
+    Attention,
+}
+
+/// One line of the display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Status glyph.
+    pub glyph: char,
+    /// Emphasis of glyph and name.
+    pub tone: Tone,
+    /// Kind glyph of the node.
+    pub kind: char,
+    /// Qualified node id, sanitised.
+    pub name: String,
+    /// Time of the newest attempt.
+    pub time: String,
+    /// `↻n` from the second attempt on.
+    pub attempts: String,
+    /// Detail, progress or error, sanitised.
+    pub detail: String,
+}
+
+/// Glyph of a kind of node.
+#[must_use]
+pub fn kind_glyph(definition: &DefinitionSnapshot, node: &str) -> char {
+    let Some(node) = definition.nodes.get(node) else { return ' ' };
+    match (node.node_type, node.action_execution) {
+        (NodeType::Agent, _) => '●',
+        (NodeType::Compute, _) => 'ƒ',
+        (NodeType::Notify, _) => '!',
+        (NodeType::Action, Some(ActionExecution::Shell)) => '$',
+        (NodeType::Action, _) => '*',
+        (NodeType::Checkpoint, _) => '◆',
+    }
+}
+
+/// Glyph and tone of a display status.
+#[must_use]
+pub fn status_mark(status: DisplayStatus) -> (char, Tone) {
+    match status {
+        DisplayStatus::Queued => ('◌', Tone::Plain),
+        DisplayStatus::Running => ('▶', Tone::Active),
+        DisplayStatus::Waiting => ('◆', Tone::Attention),
+        DisplayStatus::Paused => ('‖', Tone::Attention),
+        DisplayStatus::Completed => ('✔', Tone::Good),
+        DisplayStatus::Failed => ('✘', Tone::Bad),
+        DisplayStatus::TimedOut => ('⧖', Tone::Bad),
+        DisplayStatus::Cancelled => ('⊘', Tone::Bad),
+        DisplayStatus::Ambiguous => ('⁇', Tone::Attention),
+    }
+}
+
+/// Name of a display status.
+#[must_use]
+pub fn status_name(status: DisplayStatus) -> &'static str {
+    match status {
+        DisplayStatus::Queued => "queued",
+        DisplayStatus::Running => "running",
+        DisplayStatus::Waiting => "waiting",
+        DisplayStatus::Paused => "paused",
+        DisplayStatus::Completed => "completed",
+        DisplayStatus::Failed => "failed",
+        DisplayStatus::TimedOut => "timed out",
+        DisplayStatus::Cancelled => "cancelled",
+        DisplayStatus::Ambiguous => "ambiguous",
+    }
+}
+
+/// Glyph and tone of a node's newest attempt.
+#[must_use]
+pub fn outcome_mark(outcome: Option<NodeOutcome>) -> (char, Tone) {
+    match outcome {
+        None => ('▶', Tone::Active),
+        Some(NodeOutcome::Ok) => ('✔', Tone::Good),
+        Some(NodeOutcome::Failed) => ('✘', Tone::Bad),
+        Some(NodeOutcome::TimedOut) => ('⧖', Tone::Bad),
+        Some(NodeOutcome::Cancelled) => ('⊘', Tone::Bad),
+    }
+}
+
+/// The lines of a view, one a visited node, ordered by its place in the definition. `now` is RFC 3339.
+#[must_use]
+pub fn of_view(view: &RunView, definition: &DefinitionSnapshot, now: &str) -> Vec<Line> {
+    let mut steps: Vec<&GraphStep> = view.graph_steps.iter().collect();
+    let place = |node: &str| definition.node_order.iter().position(|id| id == node).unwrap_or(usize::MAX);
+    steps.sort_by_cached_key(|step| place(&step.node_id));
+    steps.into_iter().map(|step| line(view, definition, step, now)).collect()
+}
+
+fn line(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: &str) -> Line {
+    let waiting = view.state.waiting_on.as_deref() == Some(step.node_id.as_str())
+        && view.display.status == DisplayStatus::Waiting;
+    let (glyph, tone) = if waiting { ('◆', Tone::Attention) } else { outcome_mark(step.outcome) };
+    let active = step.outcome.is_none() && view.live;
+    let end = match (&step.finished_at, active) {
+        (Some(finished), _) => finished.as_str(),
+        (None, true) => now,
+        (None, false) => view.state.updated_at.as_str(),
+    };
+    Line {
+        glyph,
+        tone,
+        kind: kind_glyph(definition, &step.node_id),
+        name: text::clean(&step.node_id).into_owned(),
+        time: elapsed(between(&step.started_at, end)),
+        attempts: if step.attempts > 1 { format!("↻{}", step.attempts) } else { String::new() },
+        detail: text::clean(&detail(view, definition, step)).into_owned(),
+    }
+}
+
+fn detail(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep) -> String {
+    if let Some(error) = error_of(view, step) {
+        return error;
+    }
+    let progress = view.updates.iter().rfind(|update| {
+        update.update.update_type == "progress" && update.node_id == step.node_id && step.outcome.is_none()
+    });
+    if let Some(update) = progress {
+        return progress_text(update);
+    }
+    let declared = definition.nodes.get(&step.node_id).and_then(|node| node.status_detail.clone());
+    step.status_detail.clone().or(declared).unwrap_or_default()
+}
+
+fn error_of(view: &RunView, step: &GraphStep) -> Option<String> {
+    let finished = view.state.steps.iter().find(|known| known.step.attempt_id == step.attempt_id)?;
+    finished.step.error.as_ref().map(|error| error.message.clone())
+}
+
+/// A progress update as one line: `12/40 files · 3.1 files/s · about 9s left`.
+#[must_use]
+pub fn progress_text(update: &StoredUpdate) -> String {
+    let data = &update.update.data;
+    let text = |name: &str| data.get(name).and_then(Value::as_str);
+    let number = |name: &str| data.get(name).and_then(Value::as_f64);
+    let mut parts = Vec::new();
+    match (number("completed"), number("total")) {
+        (Some(done), Some(total)) => parts.push(format!("{}/{} {}", done, total, text("unit").unwrap_or_default())),
+        (Some(done), None) => parts.push(format!("{} {}", done, text("unit").unwrap_or_default())),
+        _ => {}
+    }
+    if let Some(label) = text("label").or_else(|| text("phase")) {
+        parts.insert(0, label.to_owned());
+    }
+    if let Some(eta) = eta_text(update.estimate.as_ref()) {
+        parts.push(eta);
+    }
+    parts.iter().map(|part| part.trim()).collect::<Vec<_>>().join(" · ")
+}
+
+fn eta_text(estimate: Option<&Value>) -> Option<String> {
+    let remaining = estimate?.get("remainingMs")?.as_f64()?;
+    Some(format!("about {} left", elapsed(Duration::from_secs_f64((remaining / 1e3).max(0.0)))))
+}
