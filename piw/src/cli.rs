@@ -187,9 +187,9 @@ pub enum ServerCommand {
 /// Arguments of `piw server run`.
 #[derive(Debug, Args)]
 pub struct ServerRunArgs {
-    /// File descriptor to report readiness on
+    /// Report readiness on standard output and log to the file only
     #[arg(long, hide = true)]
-    pub ready_fd: Option<i32>,
+    pub detached: bool,
 }
 
 /// Arguments of `piw server stop` and `restart`.

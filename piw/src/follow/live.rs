@@ -44,12 +44,11 @@ impl<W: Write> Live<W> {
         self.out.flush()
     }
 
-    /// Removes the block, so that the next output starts where it began.
+    /// Leaves the block as it is; the next output stands below it.
     ///
     /// # Errors
     /// When the terminal cannot be written.
-    pub fn clear(&mut self) -> io::Result<()> {
-        self.rewind()?;
+    pub fn keep(&mut self) -> io::Result<()> {
         self.painted = 0;
         self.out.flush()
     }

@@ -1,7 +1,9 @@
 //! The progress display of `piw run` and `piw answer --follow`: what to say of a run view, and the two ways to print it.
 //!
-//! [`lines`] is pure; [`live`] repaints lines on a terminal; [`plain`] appends lines where there is none.
+//! [`follower`] watches the run; [`lines`] is pure; [`live`] repaints lines on a terminal; [`plain`] appends lines where there
+//! is none.
 
+pub mod follower;
 pub mod lines;
 pub mod live;
 pub mod plain;

@@ -1,0 +1,200 @@
+//! `piw server …`: the server's life.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use piw_protocol::ops::{ServerStatusReport, ServerStop};
+use piw_server::start::Started;
+use piw_server::{ServerOptions, lock};
+use serde_json::json;
+
+use super::output;
+use super::session::{self, Autostart};
+use crate::cli::{JsonFlag, LogsArgs, ServerCommand, ServerStopArgs};
+use crate::failure::{Exit, Failure, Outcome};
+
+/// How long a stopped server may take to leave after it agreed to.
+const LEAVE: Duration = Duration::from_secs(10);
+
+/// Carries out a server command.
+///
+/// # Errors
+/// As the command.
+pub fn run(command: ServerCommand) -> Outcome {
+    match command {
+        ServerCommand::Run(args) => attached(args.detached),
+        ServerCommand::Start(args) => start(&args),
+        ServerCommand::Status(args) => status(&args),
+        ServerCommand::Stop(args) => stop(&args).map(|_| Exit::Done),
+        ServerCommand::Restart(args) => restart(&args),
+        ServerCommand::Logs(args) => logs(&args),
+    }
+}
+
+fn attached(detached: bool) -> Outcome {
+    let options = ServerOptions::from_env(detached).map_err(|error| Failure::usage(error.to_string()))?;
+    piw_server::run(options).map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    Ok(Exit::Done)
+}
+
+fn start(args: &JsonFlag) -> Outcome {
+    let places = session::places()?;
+    let started = session::start(&places)?;
+    let pid = lock::read_record(&places).map(|record| record.pid);
+    if args.json {
+        output::json(&json!({ "started": started == Started::Spawned, "pid": pid, "socket": places.socket }))?;
+    } else {
+        let said = match started {
+            Started::Spawned => "started the server",
+            Started::AlreadyRunning => "the server is running",
+        };
+        let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+        output::text(&format!("{said}{pid} on {}\n", places.socket.display()))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn status(args: &JsonFlag) -> Outcome {
+    let session = session::connect(Autostart::Never)?;
+    let report = session.call(session.client().server_status())?;
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::text(&human(&report))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn human(report: &ServerStatusReport) -> String {
+    let rows = [
+        ("state", report.state.clone()),
+        ("version", report.version.clone()),
+        ("pid", report.pid.to_string()),
+        ("epoch", report.epoch.to_string()),
+        ("uptime", crate::follow::elapsed(Duration::from_secs(report.uptime_seconds))),
+        ("runners", format!("{} of {}", report.active_runners, report.runner_capacity)),
+        (
+            "runs",
+            format!(
+                "{} queued, {} running, {} parked, {} waiting",
+                report.queued, report.running, report.parked, report.waiting
+            ),
+        ),
+        ("expired claims", report.expired_claims.to_string()),
+        ("pending interactions", report.pending_interactions.to_string()),
+        ("ambiguous effects", report.ambiguous_effects.to_string()),
+        ("last sweep", report.last_sweep.clone().unwrap_or_else(|| "never".to_owned())),
+    ];
+    output::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
+}
+
+/// Stops the server; answers whether one ran.
+fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
+    let places = session::places()?;
+    if !lock::is_held(&places) {
+        output::text("no server is running\n")?;
+        return Ok(false);
+    }
+    let session = session::connect(Autostart::Never)?;
+    let request = ServerStop { wait_ms: Some(args.wait.saturating_mul(1000)), now: args.now };
+    session.call(session.client().server_stop(&request))?;
+    drop(session);
+    let deadline = std::time::Instant::now() + LEAVE;
+    while lock::is_held(&places) {
+        if std::time::Instant::now() > deadline {
+            return Err(Failure::new(Exit::Unavailable, format!("the server did not leave within {} s", LEAVE.as_secs()))
+                .hint("piw server logs shows what it is doing"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    output::text("stopped the server\n")?;
+    Ok(true)
+}
+
+fn restart(args: &ServerStopArgs) -> Outcome {
+    stop(args)?;
+    start(&JsonFlag { json: false })
+}
+
+fn logs(args: &LogsArgs) -> Outcome {
+    let path = session::places()?.log();
+    let unreadable = |error: &io::Error| {
+        Failure::new(Exit::NotFound, format!("cannot read the log {}: {error}", path.display()))
+            .hint("there is no log before the first server start")
+    };
+    let mut file = File::open(&path).map_err(|error| unreadable(&error))?;
+    let from = tail_offset(&mut file, args.lines).map_err(|error| unreadable(&error))?;
+    file.seek(SeekFrom::Start(from)).map_err(|error| unreadable(&error))?;
+    let mut position = print_from(file, from).map_err(|error| unreadable(&error))?;
+    while args.follow {
+        std::thread::sleep(Duration::from_millis(200));
+        position = continue_from(&path, position).map_err(|error| unreadable(&error))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Byte offset of the last `lines` lines.
+fn tail_offset(file: &mut File, lines: usize) -> io::Result<u64> {
+    const BLOCK: u64 = 64 * 1024;
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut start = length;
+    let mut found = 0;
+    while start > 0 {
+        let block = BLOCK.min(start);
+        start -= block;
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = vec![0; usize::try_from(block).unwrap_or(0)];
+        file.read_exact(&mut bytes)?;
+        for (index, byte) in bytes.iter().enumerate().rev() {
+            // The newline that ends the file ends its last line, it does not begin another.
+            if *byte == b'\n' && start + index as u64 + 1 < length {
+                found += 1;
+                if found == lines {
+                    return Ok(start + index as u64 + 1);
+                }
+            }
+        }
+    }
+    Ok(if lines == 0 { length } else { 0 })
+}
+
+fn print_from(file: File, from: u64) -> io::Result<u64> {
+    let mut position = from;
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        position += line.len() as u64;
+        let content = String::from_utf8_lossy(&line);
+        if output::text(&format!("{}\n", crate::text::clean(content.trim_end_matches('\n')))).is_err() {
+            return Err(io::Error::other("standard output is closed"));
+        }
+        line.clear();
+    }
+    Ok(position)
+}
+
+/// Prints what was appended; starts over when the log was rotated.
+fn continue_from(path: &Path, position: u64) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let from = if length < position { 0 } else { position };
+    file.seek(SeekFrom::Start(from))?;
+    print_from(file, from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_tail_counts_lines_not_newlines() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"one\ntwo\nthree\n").unwrap();
+        let offsets = [0, 1, 2, 3, 9].map(|lines| tail_offset(&mut file, lines).unwrap());
+        assert_eq!(offsets, [14, 8, 4, 0, 0]);
+    }
+}

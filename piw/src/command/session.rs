@@ -1,0 +1,229 @@
+//! The connection of one command: starts the server when needed, runs the client, names runs.
+
+use std::future::Future;
+
+use piw_protocol::client::{Client, ClientError, ClientOptions, UnixConnector};
+use piw_protocol::content::Verified;
+use piw_protocol::definition::DefinitionSnapshot;
+use piw_protocol::envelope::Outcome as Decision;
+use piw_protocol::ops::{OperationError, RunFilter, RunList};
+use piw_protocol::view::{DefinitionView, RunView, ViewValue};
+use piw_server::paths::{self, Places};
+use piw_server::start::{StartError, StartOptions, ensure_started};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::{Exit, Failure};
+use crate::text;
+
+/// A connected client and the runtime that it lives on.
+#[derive(Debug)]
+pub struct Session {
+    runtime: Runtime,
+    client: Client,
+}
+
+/// Whether a command may start a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Autostart {
+    /// Start one when none runs, unless `PIW_NO_AUTOSTART` forbids it.
+    Allowed,
+    /// Only use a running one.
+    Never,
+}
+
+/// Connects to the server.
+///
+/// # Errors
+/// No usable place, no server and none may be or could be started, or a server of another version.
+pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
+    let places = places()?;
+    prepare(&places, autostart)?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start the async runtime: {error}")))?;
+    let client = runtime
+        .block_on(Client::connect(UnixConnector::new(&places.socket), ClientOptions::impatient()))
+        .map_err(|error| failure(&error))?;
+    Ok(Session { runtime, client })
+}
+
+/// The state directory and socket from the environment.
+///
+/// # Errors
+/// When the environment names no usable place.
+pub fn places() -> Result<Places, Failure> {
+    Places::from_env().map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Makes sure that a server accepts connections, as far as `autostart` allows.
+///
+/// # Errors
+/// When none does.
+pub fn prepare(places: &Places, autostart: Autostart) -> Result<(), Failure> {
+    if piw_server::start::accepts(places) {
+        return Ok(());
+    }
+    let absent = format!("no server listens on {}", places.socket.display());
+    if autostart == Autostart::Never {
+        return Err(Failure::new(Exit::Unavailable, absent).hint("start one with: piw server start"));
+    }
+    if paths::autostart_forbidden() {
+        return Err(Failure::new(Exit::Unavailable, format!("{absent}, and PIW_NO_AUTOSTART forbids starting one"))
+            .hint("start one with: piw server start"));
+    }
+    start(places).map(|_| ())
+}
+
+/// Starts a server unless one runs.
+///
+/// # Errors
+/// The server's own reason, or that none came up in time.
+pub fn start(places: &Places) -> Result<piw_server::start::Started, Failure> {
+    let options = StartOptions::new(places.clone())
+        .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot find the running executable: {error}")))?;
+    ensure_started(&options).map_err(|error| {
+        let failure = Failure::new(Exit::Unavailable, error.to_string());
+        match error {
+            StartError::Spawn(_) | StartError::Refused { .. } => failure,
+            StartError::Died { .. } | StartError::TimedOut { .. } => failure.hint("piw server logs shows what it wrote"),
+        }
+    })
+}
+
+/// A client's error as a failure of the command.
+#[must_use]
+pub fn failure(error: &ClientError) -> Failure {
+    match error {
+        ClientError::Refused { outcome, error, .. } => refused(*outcome, error),
+        ClientError::WatchRefused(error) => Failure::new(Exit::NotFound, describe(error)),
+        ClientError::VersionMismatch { .. } => Failure::new(Exit::Unavailable, error.to_string())
+            .hint("piw server restart starts a server of this version; runs go on afterwards"),
+        ClientError::Unreachable { .. } | ClientError::Blocked { .. } | ClientError::Closed => {
+            Failure::new(Exit::Unavailable, error.to_string())
+        }
+        ClientError::Frame(_) => Failure::usage(error.to_string()),
+        ClientError::BadAnswer { .. } | ClientError::BadView(_) | ClientError::Content(_) => {
+            Failure::new(Exit::Failed, error.to_string())
+        }
+    }
+}
+
+fn refused(outcome: Decision, error: &OperationError) -> Failure {
+    let exit = match outcome {
+        Decision::NotFound => Exit::NotFound,
+        Decision::Conflict | Decision::ClaimLost => Exit::Conflict,
+        Decision::Unavailable => Exit::Unavailable,
+        Decision::Rejected if error.reason == "workflow_not_found" => Exit::NotFound,
+        Decision::Rejected if error.cause.is_some() => Exit::Failed,
+        _ => Exit::Conflict,
+    };
+    Failure::new(exit, describe(error))
+}
+
+/// The message of a refusal with what workflow code said, cleaned line by line.
+fn describe(error: &OperationError) -> String {
+    let mut message = error.message.clone();
+    if let Some(cause) = &error.cause {
+        if !message.contains(&cause.message) {
+            message.push_str(": ");
+            message.push_str(&cause.message);
+        }
+        if let Some(stack) = &cause.stack {
+            message.push('\n');
+            message.push_str(stack);
+        }
+    }
+    lines(&message)
+}
+
+/// Several lines of untrusted text, safe to print.
+#[must_use]
+pub fn lines(content: &str) -> String {
+    const MOST: usize = 200;
+    let (lines, more) = text::clean_lines(content, MOST);
+    let mut out = lines.join("\n");
+    if more {
+        out.push_str("\n…");
+    }
+    out
+}
+
+impl Session {
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs a future on the session's runtime.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Makes a call and turns its error into a failure.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn call<T>(&self, future: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
+        self.block_on(future).map_err(|error| failure(&error))
+    }
+
+    /// The whole id of the run that `given` names: an id, or a unique beginning of one.
+    ///
+    /// # Errors
+    /// Not found, or a conflict when several runs begin so.
+    pub fn run_id(&self, given: &str) -> Result<String, Failure> {
+        match self.block_on(self.client.run_status(given)) {
+            Ok(report) => return Ok(report.run_id),
+            Err(error) if error.outcome() == Some(Decision::NotFound) => {}
+            Err(error) => return Err(failure(&error)),
+        }
+        let filter = RunFilter { text: Some(given.to_owned()), ..RunFilter::default() };
+        let page = self.call(self.client.run_list(&RunList { filter: Some(filter), ..RunList::default() }))?;
+        let mut found = page.items.iter().map(|item| &item.run_id).filter(|id| id.starts_with(given));
+        match (found.next(), found.next()) {
+            (Some(id), None) if !given.is_empty() => Ok(id.clone()),
+            (Some(one), Some(two)) => Err(Failure::new(
+                Exit::Conflict,
+                format!("several runs begin with {}: {one}, {two}, …", text::clean(given)),
+            )
+            .hint("give more of the id")),
+            _ => Err(Failure::new(Exit::NotFound, format!("no run {:?}", text::clean(given)))
+                .hint("piw ps --all lists every run")),
+        }
+    }
+}
+
+/// The whole definition of a view, fetched and verified when it travels as content.
+///
+/// # Errors
+/// As fetching content.
+pub async fn definition(client: &Client, view: &RunView) -> Result<DefinitionSnapshot, ClientError> {
+    match &view.workflow {
+        DefinitionView::Inline(snapshot) => Ok((**snapshot).clone()),
+        DefinitionView::Content { content, .. } => {
+            let bytes = client.content(&view.run_id, &content.artifact, |_| {}).await?;
+            Ok(bytes.json::<DefinitionSnapshot>()?.into_inner())
+        }
+    }
+}
+
+/// The whole of a view's value, fetched and verified when it travels as content.
+///
+/// # Errors
+/// As fetching content.
+pub async fn value(client: &Client, run_id: &str, value: &ViewValue) -> Result<Value, ClientError> {
+    match value {
+        ViewValue::Inline(value) => Ok(value.clone()),
+        ViewValue::Artifact(reference) => {
+            let bytes: Verified<Vec<u8>> = client.content(run_id, reference, |_| {}).await?;
+            if reference.media_type.starts_with("text/") {
+                Ok(Value::String(String::from_utf8_lossy(bytes.get()).into_owned()))
+            } else {
+                Ok(bytes.json::<Value>()?.into_inner())
+            }
+        }
+    }
+}
