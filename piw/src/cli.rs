@@ -12,8 +12,10 @@ use crate::failure::{Exit, Failure, Outcome};
 /// Run agent workflows durably on this machine and watch them live.
 #[derive(Debug, Parser)]
 #[command(name = "piw", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
-#[command(after_help = "Without a command, piw opens the viewer on all runs; with a run id, on that run.\n\
-    Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable, 4 not found, 5 conflict, 6 waiting for input, 130 interrupted.")]
+#[command(
+    after_help = "Without a command, piw opens the viewer on all runs; with a run id, on that run.\n\
+    Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable, 4 not found, 5 conflict, 6 waiting for input, 130 interrupted."
+)]
 pub struct Cli {
     /// The command; the viewer when absent.
     #[command(subcommand)]

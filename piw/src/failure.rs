@@ -44,7 +44,11 @@ pub struct Failure {
 impl Failure {
     /// A failure without a hint.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self {
+            exit,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// A mistake in the command line or in its input.

@@ -20,17 +20,28 @@ pub fn piw_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(given) = std::env::var_os("PIW_BIN") {
-            return PathBuf::from(given).canonicalize().expect("PIW_BIN names an existing file");
+            return PathBuf::from(given)
+                .canonicalize()
+                .expect("PIW_BIN names an existing file");
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests crate lies in the workspace");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("the tests crate lies in the workspace");
         let mut build = Command::new(env!("CARGO"));
-        build.current_dir(root).args(["build", "--quiet", "--package", "piw", "--bin", "piw"]);
+        build
+            .current_dir(root)
+            .args(["build", "--quiet", "--package", "piw", "--bin", "piw"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        assert!(build.status().expect("cargo runs").success(), "cargo build of piw failed");
+        assert!(
+            build.status().expect("cargo runs").success(),
+            "cargo build of piw failed"
+        );
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        target.join(if cfg!(debug_assertions) { "debug" } else { "release" }).join("piw")
+        target
+            .join(if cfg!(debug_assertions) { "debug" } else { "release" })
+            .join("piw")
     })
 }
 
@@ -75,7 +86,13 @@ impl Printed {
     /// When it differs; the message holds everything that was printed.
     #[must_use]
     pub fn exits(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
         self
     }
 }
@@ -97,9 +114,15 @@ impl Home {
     /// When the temporary directory cannot be made.
     #[must_use]
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("piw").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new()
+            .prefix("piw")
+            .tempdir()
+            .expect("a temporary directory");
         fs::create_dir(dir.path().join("project")).expect("a new directory");
-        Self { dir, environment: Vec::new() }
+        Self {
+            dir,
+            environment: Vec::new(),
+        }
     }
 
     /// Sets an environment variable for every command (and, when it starts one, the server).
@@ -154,7 +177,11 @@ impl Home {
     /// # Panics
     /// When it cannot be started.
     pub fn piw<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Printed {
-        self.command(arguments).stdin(Stdio::null()).output().expect("piw starts").into()
+        self.command(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("piw starts")
+            .into()
     }
 
     /// Runs a `piw` command with text on its standard input.
@@ -215,7 +242,9 @@ impl Home {
         let text = fs::read(self.state().join("server/server.lock.json")).ok()?;
         let lock: Value = serde_json::from_slice(&text).ok()?;
         let pid = i32::try_from(lock["pid"].as_i64()?).ok()?;
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None).ok().map(|()| pid)
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None)
+            .ok()
+            .map(|()| pid)
     }
 
     /// Kills the server with SIGKILL and waits until it is gone.
@@ -250,7 +279,10 @@ pub fn kill_and_wait(pid: i32) {
 #[must_use]
 pub fn is_running(pid: i32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Ok(stat) => !stat
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('Z')),
         Err(_) if Path::new("/proc/self/stat").exists() => false,
         Err(_) => nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None).is_ok(),
     }

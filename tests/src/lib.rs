@@ -4,8 +4,12 @@
 //! | --- | --- |
 //! | [`home`] | a temporary home with its server, and running commands in it |
 //! | [`bench`] | measurements against the bars of the design |
+//! | [`picture`] | a terminal screen as SVG |
+//! | [`terminal`] | the binary in a pseudo-terminal |
 //! | [`wait`] | waiting for conditions, never for time |
 
 pub mod bench;
 pub mod home;
+pub mod picture;
+pub mod terminal;
 pub mod wait;

@@ -24,6 +24,7 @@ struct Style {
 #[must_use]
 pub fn svg(screen: &vt100::Screen) -> String {
     let (rows, cols) = screen.size();
+    let (rows, cols) = (rows.get(), cols.get());
     let width = f64::from(cols) * CELL_WIDTH + 2.0 * MARGIN;
     let height = f64::from(rows) * CELL_HEIGHT + 2.0 * MARGIN;
     let mut out = format!(
@@ -49,7 +50,11 @@ fn runs(screen: &vt100::Screen, row: u16, cols: u16) -> Vec<(u16, String, Style)
             continue;
         }
         let style = style_of(cell);
-        let text = if cell.contents().is_empty() { " " } else { cell.contents() };
+        let text = if cell.contents().is_empty() {
+            " "
+        } else {
+            cell.contents()
+        };
         match runs.last_mut() {
             Some((_, known, same)) if *same == style => known.push_str(text),
             _ => runs.push((col, text.to_owned(), style)),
@@ -65,7 +70,11 @@ fn style_of(cell: &vt100::Cell) -> Style {
         let swapped = background.take().unwrap_or_else(|| BACKGROUND.to_owned());
         background = Some(std::mem::replace(&mut foreground, swapped));
     }
-    Style { foreground, background, bold: cell.bold() }
+    Style {
+        foreground,
+        background,
+        bold: cell.bold(),
+    }
 }
 
 fn colour(colour: vt100::Color) -> Option<String> {
@@ -76,7 +85,12 @@ fn colour(colour: vt100::Color) -> Option<String> {
         vt100::Color::Idx(index @ 16..232) => {
             let level = |part: u8| if part == 0 { 0 } else { 55 + 40 * part };
             let index = index - 16;
-            Some(format!("#{:02x}{:02x}{:02x}", level(index / 36), level(index / 6 % 6), level(index % 6)))
+            Some(format!(
+                "#{:02x}{:02x}{:02x}",
+                level(index / 36),
+                level(index / 6 % 6),
+                level(index % 6)
+            ))
         }
         vt100::Color::Idx(index) => {
             let grey = 8 + 10 * (index - 232);

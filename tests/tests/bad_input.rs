@@ -5,19 +5,39 @@ use piw_tests::home::Home;
 fn refused(home: &Home, name: &str, source: &str, wanted: &[&str]) {
     home.workflow(name, source);
     let printed = home.piw(&["run", name]);
-    assert!(matches!(printed.code, Some(1 | 2)), "{name}: {:?}\n{}\n{}", printed.code, printed.stdout, printed.stderr);
+    assert!(
+        matches!(printed.code, Some(1 | 2)),
+        "{name}: {:?}\n{}\n{}",
+        printed.code,
+        printed.stdout,
+        printed.stderr
+    );
     for text in wanted {
-        assert!(printed.stderr.contains(text), "{name}: {text:?} is missing in:\n{}", printed.stderr);
+        assert!(
+            printed.stderr.contains(text),
+            "{name}: {text:?} is missing in:\n{}",
+            printed.stderr
+        );
     }
 }
 
 #[test]
 fn definitions_that_do_not_load_are_refused_at_start() {
     let home = Home::new();
-    refused(&home, "syntax", "export default {\n  name: 'x',\n  nodes: {{\n};\n", &["syntax.workflow.ts:3"]);
+    refused(
+        &home,
+        "syntax",
+        "export default {\n  name: 'x',\n  nodes: {{\n};\n",
+        &["syntax.workflow.ts:3"],
+    );
     refused(&home, "plain", "export default { hello: 1 };", &["default export"]);
     refused(&home, "none", "export const x = 1;", &["default export"]);
-    refused(&home, "missing", "import x from './not-there.ts'; export default x;", &["./not-there.ts", "missing.workflow.ts"]);
+    refused(
+        &home,
+        "missing",
+        "import x from './not-there.ts'; export default x;",
+        &["./not-there.ts", "missing.workflow.ts"],
+    );
     refused(
         &home,
         "target",
@@ -34,9 +54,19 @@ fn definitions_that_do_not_load_are_refused_at_start() {
 fn hostile_loads_end_with_a_message() {
     let home = Home::new();
     refused(&home, "forever", "for (;;) {}", &["forever"]);
-    refused(&home, "flood", "const all = []; for (;;) all.push(new Array(1e6).fill('x'.repeat(100)));", &["memory"]);
+    refused(
+        &home,
+        "flood",
+        "const all = []; for (;;) all.push(new Array(1e6).fill('x'.repeat(100)));",
+        &["memory"],
+    );
     refused(&home, "terabyte", "Buffer.alloc(1e12);", &[]);
-    refused(&home, "deep", &format!("const x = {}1{};", "(".repeat(100_000), ")".repeat(100_000)), &["nest"]);
+    refused(
+        &home,
+        "deep",
+        &format!("const x = {}1{};", "(".repeat(100_000), ")".repeat(100_000)),
+        &["nest"],
+    );
     let _ = home.piw(&["server", "status"]).exits(0);
 }
 
@@ -60,7 +90,10 @@ fn compute_cannot_touch_the_world_and_says_what_it_touched() {
         ("fetch('http://127.0.0.1:1')", "fetch"),
         ("import('node:fs').then((m) => m.readFileSync('/etc/passwd'))", ""),
     ] {
-        home.workflow("one", &one_node("compute", &format!("{{ run: async () => {{ return await {code}; }} }}")));
+        home.workflow(
+            "one",
+            &one_node("compute", &format!("{{ run: async () => {{ return await {code}; }} }}")),
+        );
         let printed = home.piw(&["run", "one", "--json"]).exits(1).json();
         let message = printed["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(touched), "{code}: {message}");
@@ -70,18 +103,51 @@ fn compute_cannot_touch_the_world_and_says_what_it_touched() {
 #[test]
 fn nodes_that_misbehave_end_as_failed_or_timed_out_nodes() {
     let home = Home::new();
-    let shell = |spec: &str| one_node("shell", &format!("{{ effect: idempotentEffect('x'), exec: () => ({spec}) }}"));
+    let shell = |spec: &str| {
+        one_node(
+            "shell",
+            &format!("{{ effect: idempotentEffect('x'), exec: () => ({spec}) }}"),
+        )
+    };
     let action = |body: &str, more: &str| {
-        one_node("action", &format!("{{ effect: idempotentEffect('x'), {more} run: async () => {{ {body} }} }}"))
+        one_node(
+            "action",
+            &format!("{{ effect: idempotentEffect('x'), {more} run: async () => {{ {body} }} }}"),
+        )
     };
     let cases = [
-        ("missing command", shell("{ command: 'no-such-command-here', args: [] }"), "failed", "no-such-command-here"),
-        ("hangs", shell("{ command: 'sleep', args: ['300'], timeoutMs: 200 }"), "timed_out", "200"),
-        ("dies by signal", shell("{ command: 'sh', args: ['-c', 'kill -9 $$'] }"), "failed", "SIGKILL"),
-        ("ignores signals", shell("{ command: 'sh', args: ['-c', 'trap \"\" TERM INT; sleep 300'], timeoutMs: 200 }"), "timed_out", ""),
+        (
+            "missing command",
+            shell("{ command: 'no-such-command-here', args: [] }"),
+            "failed",
+            "no-such-command-here",
+        ),
+        (
+            "hangs",
+            shell("{ command: 'sleep', args: ['300'], timeoutMs: 200 }"),
+            "timed_out",
+            "200",
+        ),
+        (
+            "dies by signal",
+            shell("{ command: 'sh', args: ['-c', 'kill -9 $$'] }"),
+            "failed",
+            "SIGKILL",
+        ),
+        (
+            "ignores signals",
+            shell("{ command: 'sh', args: ['-c', 'trap \"\" TERM INT; sleep 300'], timeoutMs: 200 }"),
+            "timed_out",
+            "",
+        ),
         ("exits", action("process.exit(3)", ""), "failed", "process.exit"),
         ("loops", action("for (;;) {}", "timeoutMs: 300,"), "timed_out", ""),
-        ("native loop", action("new Array(5e8).fill(0).indexOf(1)", "timeoutMs: 300,"), "", ""),
+        (
+            "native loop",
+            action("new Array(5e8).fill(0).indexOf(1)", "timeoutMs: 300,"),
+            "",
+            "",
+        ),
         ("terabyte", action("Buffer.alloc(1e12)", ""), "failed", ""),
         ("bigint", action("return { big: 1n }", ""), "failed", "big"),
     ];
@@ -110,8 +176,14 @@ fn megabytes_of_output_are_bounded_and_daemons_die_with_the_node() {
     );
     let printed = home.piw(&["run", "one", "--json"]).exits(0).json();
     assert_eq!(printed["finalOutput"]["length"], 1000, "{printed}");
-    let pid: i32 = std::fs::read_to_string(home.project().join("daemon.pid")).unwrap().trim().parse().unwrap();
-    piw_tests::wait::until("the daemon is gone", || (!piw_tests::home::is_running(pid)).then_some(()));
+    let pid: i32 = std::fs::read_to_string(home.project().join("daemon.pid"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    piw_tests::wait::until("the daemon is gone", || {
+        (!piw_tests::home::is_running(pid)).then_some(())
+    });
 }
 
 #[test]

@@ -44,9 +44,8 @@ fn runner_pid(home: &Home) -> i32 {
             let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
             all.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
         }
-        all.into_iter().find(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("runner"))
-        })
+        all.into_iter()
+            .find(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("runner")))
     })
 }
 
@@ -55,7 +54,9 @@ fn survives(at: &str, kill: impl Fn(&Home)) {
     let home = Home::new();
     let run_id = start(&home);
     for node in ["a", "b", "c"] {
-        wait::until("the node runs", || ran(&home).iter().any(|name| name == node).then_some(()));
+        wait::until("the node runs", || {
+            ran(&home).iter().any(|name| name == node).then_some(())
+        });
         if node == at {
             let before = ran(&home).iter().filter(|name| *name == node).count();
             kill(&home);
@@ -112,5 +113,7 @@ fn nothing_of_a_killed_run_stays_behind() {
     wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
     let runner = runner_pid(&home);
     home.kill_server();
-    wait::until("the orphaned runner leaves", || (!piw_tests::home::is_running(runner)).then_some(()));
+    wait::until("the orphaned runner leaves", || {
+        (!piw_tests::home::is_running(runner)).then_some(())
+    });
 }

@@ -39,7 +39,10 @@ export default defineWorkflow({
 fn run_prints_the_final_output_as_json() {
     let home = Home::new();
     home.workflow("two", TWO_NODES);
-    let printed = home.piw(&["run", "two", "--input", r#"{"name":"ada"}"#, "--json"]).exits(0).json();
+    let printed = home
+        .piw(&["run", "two", "--input", r#"{"name":"ada"}"#, "--json"])
+        .exits(0)
+        .json();
     assert_eq!(printed["status"], "completed");
     assert_eq!(printed["finalOutput"], json!({ "text": "hello ada", "length": 9 }));
     assert_eq!(printed["error"], json!(null));
@@ -70,9 +73,15 @@ fn input_comes_from_text_file_or_standard_input() {
     let home = Home::new();
     home.workflow("two", TWO_NODES);
     std::fs::write(home.project().join("input.json"), r#"{"name":"file"}"#).unwrap();
-    let from_file = home.piw(&["run", "two", "--input", "@input.json", "--json"]).exits(0).json();
+    let from_file = home
+        .piw(&["run", "two", "--input", "@input.json", "--json"])
+        .exits(0)
+        .json();
     assert_eq!(from_file["finalOutput"]["text"], "hello file");
-    let from_stdin = home.piw_with_input(&["run", "two", "--input", "-", "--json"], br#"{"name":"pipe"}"#).exits(0).json();
+    let from_stdin = home
+        .piw_with_input(&["run", "two", "--input", "-", "--json"], br#"{"name":"pipe"}"#)
+        .exits(0)
+        .json();
     assert_eq!(from_stdin["finalOutput"]["text"], "hello pipe");
     let bad = home.piw(&["run", "two", "--input", "{name:1}"]).exits(2);
     assert!(bad.stderr.contains("--input is not JSON"), "{}", bad.stderr);
@@ -83,9 +92,16 @@ fn plain_output_names_nodes_and_the_run() {
     let home = Home::new();
     home.workflow("two", TWO_NODES);
     let printed = home.piw(&["run", "two", "--input", r#"{"name":"ada"}"#]).exits(0);
-    assert!(printed.stdout.contains("greet") && printed.stdout.contains("measure"), "{}", printed.stdout);
+    assert!(
+        printed.stdout.contains("greet") && printed.stdout.contains("measure"),
+        "{}",
+        printed.stdout
+    );
     assert!(printed.stdout.contains("completed"), "{}", printed.stdout);
-    assert!(!printed.stdout.contains('\u{1b}'), "no escape sequences when stdout is no terminal");
+    assert!(
+        !printed.stdout.contains('\u{1b}'),
+        "no escape sequences when stdout is no terminal"
+    );
 }
 
 #[test]
@@ -93,10 +109,18 @@ fn ps_lists_runs_newest_first() {
     let home = Home::new();
     home.workflow("two", TWO_NODES);
     home.workflow("failing", FAILING);
-    let first = home.piw(&["run", "two", "--input", r#"{"name":"a"}"#, "--json"]).exits(0).json();
+    let first = home
+        .piw(&["run", "two", "--input", r#"{"name":"a"}"#, "--json"])
+        .exits(0)
+        .json();
     let second = home.piw(&["run", "failing", "--json"]).exits(1).json();
     let list = home.piw(&["ps", "--json"]).exits(0).json();
-    let ids: Vec<_> = list.as_array().unwrap().iter().map(|item| item["runId"].clone()).collect();
+    let ids: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["runId"].clone())
+        .collect();
     assert_eq!(ids, [second["runId"].clone(), first["runId"].clone()]);
     assert_eq!(list[0]["display"]["status"], "failed");
     assert_eq!(list[1]["display"]["status"], "completed");
@@ -106,7 +130,10 @@ fn ps_lists_runs_newest_first() {
 fn a_detached_run_returns_at_once_and_finishes() {
     let home = Home::new();
     home.workflow("two", TWO_NODES);
-    let printed = home.piw(&["run", "two", "--input", r#"{"name":"a"}"#, "--detach", "--json"]).exits(0).json();
+    let printed = home
+        .piw(&["run", "two", "--input", r#"{"name":"a"}"#, "--detach", "--json"])
+        .exits(0)
+        .json();
     assert!(printed.get("finalOutput").is_none());
     home.wait_for_status(printed["runId"].as_str().unwrap(), &["completed"]);
 }
@@ -138,13 +165,24 @@ fn a_checkpoint_waits_and_continues_with_the_answer() {
     let run_id = waiting["runId"].as_str().unwrap();
     let view = home.show(run_id);
     assert_eq!(view["state"]["waitingOn"], "approve");
-    assert!(view["display"]["controls"].as_array().unwrap().contains(&json!("answer")));
+    assert!(
+        view["display"]["controls"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("answer"))
+    );
     let not_json = home.piw(&["answer", run_id, "yes please"]).exits(2);
     assert!(not_json.stderr.contains("not JSON"), "{}", not_json.stderr);
-    let answered = home.piw(&["answer", run_id, r#"{"go":true,"by":"ada"}"#, "--json"]).exits(0).json();
+    let answered = home
+        .piw(&["answer", run_id, r#"{"go":true,"by":"ada"}"#, "--json"])
+        .exits(0)
+        .json();
     let child = answered["newRunId"].as_str().expect("the continuation is named");
     let view = home.wait_for_status(child, &["completed", "failed"]);
-    assert_eq!(view["state"]["finalOutput"], json!({ "went": "on", "size": 3, "by": "ada" }));
+    assert_eq!(
+        view["state"]["finalOutput"],
+        json!({ "went": "on", "size": 3, "by": "ada" })
+    );
     assert_eq!(view["state"]["parentRunId"], *run_id);
     assert_eq!(home.show(run_id)["display"]["status"], "completed");
     let again = home.piw(&["answer", run_id, r#"{"go":false}"#]).exits(5);
@@ -168,8 +206,13 @@ export default defineWorkflow({
 fn cancel_ends_a_running_command() {
     let home = Home::new();
     home.workflow("sleeper", SLEEPER);
-    let run_id = home.piw(&["run", "sleeper", "--detach", "--json"]).exits(0).json()["runId"].as_str().unwrap().to_owned();
-    piw_tests::wait::until("the sleep runs", || (home.show(&run_id)["state"]["currentNode"] == "sleep").then_some(()));
+    let run_id = home.piw(&["run", "sleeper", "--detach", "--json"]).exits(0).json()["runId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    piw_tests::wait::until("the sleep runs", || {
+        (home.show(&run_id)["state"]["currentNode"] == "sleep").then_some(())
+    });
     let cancelled = home.piw(&["cancel", &run_id, "--json"]).exits(0).json();
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(home.show(&run_id)["display"]["status"], "cancelled");
@@ -181,8 +224,13 @@ fn cancel_ends_a_running_command() {
 fn pause_and_resume_keep_finished_nodes() {
     let home = Home::new();
     home.workflow("sleeper", SLEEPER);
-    let run_id = home.piw(&["run", "sleeper", "--detach", "--json"]).exits(0).json()["runId"].as_str().unwrap().to_owned();
-    piw_tests::wait::until("the sleep runs", || (home.show(&run_id)["state"]["currentNode"] == "sleep").then_some(()));
+    let run_id = home.piw(&["run", "sleeper", "--detach", "--json"]).exits(0).json()["runId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    piw_tests::wait::until("the sleep runs", || {
+        (home.show(&run_id)["state"]["currentNode"] == "sleep").then_some(())
+    });
     let _ = home.piw(&["pause", &run_id]).exits(0);
     let paused = home.wait_for_status(&run_id, &["paused"]);
     assert_eq!(paused["stepTotal"], 1);
@@ -191,7 +239,11 @@ fn pause_and_resume_keep_finished_nodes() {
         let view = home.show(&run_id);
         (view["state"]["currentNode"] == "sleep" && view["live"] == true).then_some(())
     });
-    assert_eq!(home.show(&run_id)["stepTotal"], 1, "the finished node did not run again");
+    assert_eq!(
+        home.show(&run_id)["stepTotal"],
+        1,
+        "the finished node did not run again"
+    );
     let _ = home.piw(&["cancel", &run_id]).exits(0);
 }
 
@@ -199,7 +251,11 @@ fn pause_and_resume_keep_finished_nodes() {
 fn unknown_names_say_where_they_were_looked_for() {
     let home = Home::new();
     let run = home.piw(&["run", "no-such-workflow"]).exits(4);
-    assert!(run.stderr.contains("no-such-workflow") && run.stderr.contains(".pi/workflows"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("no-such-workflow") && run.stderr.contains(".pi/workflows"),
+        "{}",
+        run.stderr
+    );
     let show = home.piw(&["show", "no-such-run"]).exits(4);
     assert!(show.stderr.contains("no-such-run"), "{}", show.stderr);
 }

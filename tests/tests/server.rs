@@ -21,7 +21,9 @@ fn status_of_no_server_is_unavailable_and_start_is_idempotent() {
 #[test]
 fn two_starts_at_once_yield_one_server_and_two_successes() {
     let home = Home::new();
-    let children: Vec<_> = (0..2).map(|_| home.spawn(&["server", "start"], std::process::Stdio::null())).collect();
+    let children: Vec<_> = (0..2)
+        .map(|_| home.spawn(&["server", "start"], std::process::Stdio::null()))
+        .collect();
     for child in children {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -36,7 +38,11 @@ fn a_second_attached_server_refuses_and_the_first_goes_on() {
     let pid = home.server_pid().unwrap();
     let second = home.piw(&["server", "run"]);
     assert_ne!(second.code, Some(0));
-    assert!(second.stderr.contains(&pid.to_string()), "names the running server: {}", second.stderr);
+    assert!(
+        second.stderr.contains(&pid.to_string()),
+        "names the running server: {}",
+        second.stderr
+    );
     assert_eq!(home.server_pid(), Some(pid));
 }
 
@@ -62,7 +68,9 @@ fn a_database_of_another_program_is_left_untouched() {
     std::fs::create_dir_all(home.state()).unwrap();
     let path = home.state().join("state.sqlite");
     let other = rusqlite::Connection::open(&path).unwrap();
-    other.execute_batch("CREATE TABLE mine(x); INSERT INTO mine VALUES (1);").unwrap();
+    other
+        .execute_batch("CREATE TABLE mine(x); INSERT INTO mine VALUES (1);")
+        .unwrap();
     drop(other);
     let before = std::fs::read(&path).unwrap();
     let start = home.piw(&["server", "start"]);

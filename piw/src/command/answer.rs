@@ -16,7 +16,9 @@ pub fn run(args: AnswerArgs) -> Outcome {
     let answer = input::json("the answer", &args.answer)?;
     let session = session::connect(Autostart::Allowed)?;
     let run_id = session.run_id(&args.run_id)?;
-    let receipt = session.call(session.client().checkpoint_answer(&RunRef::current(&run_id), answer))?.receipt;
+    let receipt = session
+        .call(session.client().checkpoint_answer(&RunRef::current(&run_id), answer))?
+        .receipt;
     let next = receipt.new_run_id.clone();
     match (next, args.follow) {
         (Some(next), true) => run::follow(&session, &next, args.json),

@@ -22,7 +22,11 @@ pub fn run(args: &CheckArgs) -> Outcome {
         project_path: project.to_string_lossy().into_owned(),
     };
     let report = session.call(session.client().workflow_check(&request))?;
-    let exit = if report.unsupported.is_empty() { Exit::Done } else { Exit::Failed };
+    let exit = if report.unsupported.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    };
     if args.json {
         output::json(&report)?;
         return Ok(exit);
@@ -39,7 +43,11 @@ pub fn run(args: &CheckArgs) -> Outcome {
             ))?;
         }
         DefinitionView::Content { name, node_total, .. } => {
-            output::text(&format!("{} is valid: {node_total} nodes, {}\n", text::clean(name), report.definition_digest))?;
+            output::text(&format!(
+                "{} is valid: {node_total} nodes, {}\n",
+                text::clean(name),
+                report.definition_digest
+            ))?;
         }
     }
     for warning in &report.warnings {

@@ -62,7 +62,8 @@ fn write_types(dir: &Path) -> Result<Vec<String>, Failure> {
 
 /// Writes a file unless it exists with the same or, without `replace`, with any content. Says what it did.
 fn write(path: &Path, bytes: &[u8], replace: bool) -> Result<String, Failure> {
-    let failed = |error: &std::io::Error| Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()));
+    let failed =
+        |error: &std::io::Error| Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()));
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| failed(&error))?;
     }

@@ -19,7 +19,8 @@ pub fn json(what: &str, argument: &str) -> Result<Value, Failure> {
     let text = if argument == "-" {
         bounded(what, "standard input", &mut std::io::stdin().lock())?
     } else if let Some(path) = argument.strip_prefix('@') {
-        let mut file = File::open(path).map_err(|error| Failure::usage(format!("{what}: cannot open {path}: {error}")))?;
+        let mut file =
+            File::open(path).map_err(|error| Failure::usage(format!("{what}: cannot open {path}: {error}")))?;
         bounded(what, path, &mut file)?
     } else {
         argument.to_owned()
@@ -40,7 +41,9 @@ fn bounded(what: &str, name: &str, from: &mut dyn Read) -> Result<String, Failur
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::usage(format!("{what}: cannot read {name}: {error}")))?;
     if bytes.len() as u64 > LIMIT {
-        return Err(Failure::usage(format!("{what}: {name} is larger than the limit of {LIMIT} bytes (64 MiB)")));
+        return Err(Failure::usage(format!(
+            "{what}: {name} is larger than the limit of {LIMIT} bytes (64 MiB)"
+        )));
     }
     String::from_utf8(bytes).map_err(|error| Failure::usage(format!("{what}: {name} is not UTF-8: {error}")))
 }

@@ -15,5 +15,9 @@ pub fn run(role: &InternalRole) -> Outcome {
         InternalRole::Resolver => piw_runner::run_resolver(CHANNEL),
         InternalRole::Runner => piw_runner::run_runner(CHANNEL),
     };
-    Ok(if code == std::process::ExitCode::SUCCESS { Exit::Done } else { Exit::Failed })
+    Ok(if code == std::process::ExitCode::SUCCESS {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }

@@ -19,9 +19,10 @@ pub fn colour() -> bool {
 pub fn text(content: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(content.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Failed, format!("cannot write to standard output: {error}")))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Failed,
+            format!("cannot write to standard output: {error}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -42,7 +43,11 @@ pub fn json(document: &impl Serialize) -> Result<(), Failure> {
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| crate::text::width(cell)).max().unwrap_or(0)
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| crate::text::width(cell))
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();

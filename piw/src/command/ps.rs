@@ -30,7 +30,11 @@ pub fn run(args: &PsArgs) -> Outcome {
         return Ok(Exit::Done);
     }
     let now = jiff::Timestamp::now().to_string();
-    let mut rows = vec![["RUN", "STATUS", "WORKFLOW", "AGE", "TIME", "TITLE"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["RUN", "STATUS", "WORKFLOW", "AGE", "TIME", "TITLE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(items.iter().map(|item| row(item, &now)));
     output::text(&output::table(&rows))?;
     let hidden = total.saturating_sub(items.len() as u64);

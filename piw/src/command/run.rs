@@ -23,7 +23,11 @@ const INLINE_INPUT: usize = 256 * 1024;
 /// # Errors
 /// Bad input, a workflow that is refused, no server.
 pub fn run(args: RunArgs) -> Outcome {
-    let given = args.input.as_deref().map(|text| input::json("--input", text)).transpose()?;
+    let given = args
+        .input
+        .as_deref()
+        .map(|text| input::json("--input", text))
+        .transpose()?;
     let session = session::connect(Autostart::Allowed)?;
     let start = request(&session, &args, given.unwrap_or_else(|| json!({})))?;
     let receipt = session.call(session.client().run_start(&start, None))?.receipt;
@@ -121,7 +125,10 @@ fn report(session: &Session, view: &Arc<RunView>) -> Result<(), Failure> {
     let status = lines::status_name(view.display.status);
     let steps = view.step_total;
     let plural = if steps == 1 { "" } else { "s" };
-    output::text(&format!("\n{glyph} {status} after {steps} step{plural}  {}\n", view.run_id))?;
+    output::text(&format!(
+        "\n{glyph} {status} after {steps} step{plural}  {}\n",
+        view.run_id
+    ))?;
     if view.state.final_output.is_some() {
         let value = final_output(session, view)?;
         let pretty = serde_json::to_string_pretty(&value)

@@ -73,8 +73,14 @@ fn human(report: &ServerStatusReport) -> String {
         ("version", report.version.clone()),
         ("pid", report.pid.to_string()),
         ("epoch", report.epoch.to_string()),
-        ("uptime", crate::follow::elapsed(Duration::from_secs(report.uptime_seconds))),
-        ("runners", format!("{} of {}", report.active_runners, report.runner_capacity)),
+        (
+            "uptime",
+            crate::follow::elapsed(Duration::from_secs(report.uptime_seconds)),
+        ),
+        (
+            "runners",
+            format!("{} of {}", report.active_runners, report.runner_capacity),
+        ),
         (
             "runs",
             format!(
@@ -85,7 +91,10 @@ fn human(report: &ServerStatusReport) -> String {
         ("expired claims", report.expired_claims.to_string()),
         ("pending interactions", report.pending_interactions.to_string()),
         ("ambiguous effects", report.ambiguous_effects.to_string()),
-        ("last sweep", report.last_sweep.clone().unwrap_or_else(|| "never".to_owned())),
+        (
+            "last sweep",
+            report.last_sweep.clone().unwrap_or_else(|| "never".to_owned()),
+        ),
     ];
     output::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
 }
@@ -98,14 +107,20 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
         return Ok(false);
     }
     let session = session::connect(Autostart::Never)?;
-    let request = ServerStop { wait_ms: Some(args.wait.saturating_mul(1000)), now: args.now };
+    let request = ServerStop {
+        wait_ms: Some(args.wait.saturating_mul(1000)),
+        now: args.now,
+    };
     session.call(session.client().server_stop(&request))?;
     drop(session);
     let deadline = std::time::Instant::now() + LEAVE;
     while lock::is_held(&places) {
         if std::time::Instant::now() > deadline {
-            return Err(Failure::new(Exit::Unavailable, format!("the server did not leave within {} s", LEAVE.as_secs()))
-                .hint("piw server logs shows what it is doing"));
+            return Err(Failure::new(
+                Exit::Unavailable,
+                format!("the server did not leave within {} s", LEAVE.as_secs()),
+            )
+            .hint("piw server logs shows what it is doing"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -121,8 +136,11 @@ fn restart(args: &ServerStopArgs) -> Outcome {
 fn logs(args: &LogsArgs) -> Outcome {
     let path = session::places()?.log();
     let unreadable = |error: &io::Error| {
-        Failure::new(Exit::NotFound, format!("cannot read the log {}: {error}", path.display()))
-            .hint("there is no log before the first server start")
+        Failure::new(
+            Exit::NotFound,
+            format!("cannot read the log {}: {error}", path.display()),
+        )
+        .hint("there is no log before the first server start")
     };
     let mut file = File::open(&path).map_err(|error| unreadable(&error))?;
     let from = tail_offset(&mut file, args.lines).map_err(|error| unreadable(&error))?;

@@ -44,7 +44,10 @@ pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
         .build()
         .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start the async runtime: {error}")))?;
     let client = runtime
-        .block_on(Client::connect(UnixConnector::new(&places.socket), ClientOptions::impatient()))
+        .block_on(Client::connect(
+            UnixConnector::new(&places.socket),
+            ClientOptions::impatient(),
+        ))
         .map_err(|error| failure(&error))?;
     Ok(Session { runtime, client })
 }
@@ -70,8 +73,11 @@ pub fn prepare(places: &Places, autostart: Autostart) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Unavailable, absent).hint("start one with: piw server start"));
     }
     if paths::autostart_forbidden() {
-        return Err(Failure::new(Exit::Unavailable, format!("{absent}, and PIW_NO_AUTOSTART forbids starting one"))
-            .hint("start one with: piw server start"));
+        return Err(Failure::new(
+            Exit::Unavailable,
+            format!("{absent}, and PIW_NO_AUTOSTART forbids starting one"),
+        )
+        .hint("start one with: piw server start"));
     }
     start(places).map(|_| ())
 }
@@ -81,13 +87,19 @@ pub fn prepare(places: &Places, autostart: Autostart) -> Result<(), Failure> {
 /// # Errors
 /// The server's own reason, or that none came up in time.
 pub fn start(places: &Places) -> Result<piw_server::start::Started, Failure> {
-    let options = StartOptions::new(places.clone())
-        .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot find the running executable: {error}")))?;
+    let options = StartOptions::new(places.clone()).map_err(|error| {
+        Failure::new(
+            Exit::Unavailable,
+            format!("cannot find the running executable: {error}"),
+        )
+    })?;
     ensure_started(&options).map_err(|error| {
         let failure = Failure::new(Exit::Unavailable, error.to_string());
         match error {
             StartError::Spawn(_) | StartError::Refused { .. } => failure,
-            StartError::Died { .. } | StartError::TimedOut { .. } => failure.hint("piw server logs shows what it wrote"),
+            StartError::Died { .. } | StartError::TimedOut { .. } => {
+                failure.hint("piw server logs shows what it wrote")
+            }
         }
     })
 }
@@ -180,9 +192,19 @@ impl Session {
             Err(error) if error.outcome() == Some(Decision::NotFound) => {}
             Err(error) => return Err(failure(&error)),
         }
-        let filter = RunFilter { text: Some(given.to_owned()), ..RunFilter::default() };
-        let page = self.call(self.client.run_list(&RunList { filter: Some(filter), ..RunList::default() }))?;
-        let mut found = page.items.iter().map(|item| &item.run_id).filter(|id| id.starts_with(given));
+        let filter = RunFilter {
+            text: Some(given.to_owned()),
+            ..RunFilter::default()
+        };
+        let page = self.call(self.client.run_list(&RunList {
+            filter: Some(filter),
+            ..RunList::default()
+        }))?;
+        let mut found = page
+            .items
+            .iter()
+            .map(|item| &item.run_id)
+            .filter(|id| id.starts_with(given));
         match (found.next(), found.next()) {
             (Some(id), None) if !given.is_empty() => Ok(id.clone()),
             (Some(one), Some(two)) => Err(Failure::new(

@@ -2,8 +2,8 @@
 
 use piw_protocol::view::RunView;
 
-use super::session::{self, Autostart, Session};
 use super::output;
+use super::session::{self, Autostart, Session};
 use crate::cli::RunRef;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::follow::follower;
@@ -34,8 +34,14 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
     let (glyph, _) = status_mark(view.display.status);
     let mut facts = vec![
         vec!["run".to_owned(), view.run_id.clone()],
-        vec!["workflow".to_owned(), text::clean(&view.manifest.workflow_name).into_owned()],
-        vec!["status".to_owned(), format!("{glyph} {}", status_name(view.display.status))],
+        vec![
+            "workflow".to_owned(),
+            text::clean(&view.manifest.workflow_name).into_owned(),
+        ],
+        vec![
+            "status".to_owned(),
+            format!("{glyph} {}", status_name(view.display.status)),
+        ],
         vec!["started".to_owned(), view.manifest.started_at.clone()],
         vec!["time".to_owned(), elapsed(between(&view.manifest.started_at, end))],
         vec!["steps".to_owned(), view.step_total.to_string()],
@@ -70,7 +76,9 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
 /// What the last failed process wrote to standard error.
 fn failed_streams(view: &RunView) -> String {
     let failed = view.state.steps.iter().rev().find(|step| step.step.error.is_some());
-    let stderr = failed.and_then(|step| step.step.action.as_ref()).and_then(|action| action.stderr.as_deref());
+    let stderr = failed
+        .and_then(|step| step.step.action.as_ref())
+        .and_then(|action| action.stderr.as_deref());
     match stderr {
         Some(stderr) if !stderr.is_empty() => format!("\nstandard error\n{}\n", session::lines(stderr)),
         _ => String::new(),

@@ -15,7 +15,10 @@ use crate::text;
 pub fn run(args: &JsonFlag) -> Outcome {
     let project = std::env::current_dir()
         .map_err(|error| Failure::usage(format!("the working directory cannot be read: {error}")))?;
-    let places = Places { project, global: piw_server::paths::global_workflows() };
+    let places = Places {
+        project,
+        global: piw_server::paths::global_workflows(),
+    };
     let listed = discover::list(&places).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
     if args.json {
         output::json(&listed.iter().map(document).collect::<Vec<_>>())?;

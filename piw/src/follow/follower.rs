@@ -72,7 +72,9 @@ pub async fn follow(client: &Client, run_id: &str, show: Show) -> Result<Followe
         if screen.wants_definition() {
             let digest = view.state.definition_digest.clone();
             if definition.as_ref().is_none_or(|(known, _)| *known != digest) {
-                let snapshot = session::definition(client, &view).await.map_err(|error| session::failure(&error))?;
+                let snapshot = session::definition(client, &view)
+                    .await
+                    .map_err(|error| session::failure(&error))?;
                 definition = Some((digest, snapshot));
             }
         }
@@ -127,7 +129,8 @@ impl Screen {
                 let now = jiff::Timestamp::now().to_string();
                 let lines = lines::of_view(view, graph, &now);
                 let (width, height) = crossterm::terminal::size().unwrap_or((80, 24));
-                live.paint(&heading(view, &now, fresh), &lines, width, height).map_err(|error| unwritable(&error))
+                live.paint(&heading(view, &now, fresh), &lines, width, height)
+                    .map_err(|error| unwritable(&error))
             }
             Self::Plain(plain) => output::text(&plain.news(view, graph)),
             Self::Silent => Ok(()),
@@ -144,15 +147,26 @@ impl Screen {
 }
 
 fn unwritable(error: &io::Error) -> Failure {
-    Failure::new(crate::failure::Exit::Failed, format!("cannot write to the terminal: {error}"))
+    Failure::new(
+        crate::failure::Exit::Failed,
+        format!("cannot write to the terminal: {error}"),
+    )
 }
 
 fn heading(view: &RunView, now: &str, fresh: &Freshness) -> String {
     let (glyph, _) = lines::status_mark(view.display.status);
-    let title = view.manifest.run_title.as_deref().unwrap_or(&view.manifest.workflow_name);
+    let title = view
+        .manifest
+        .run_title
+        .as_deref()
+        .unwrap_or(&view.manifest.workflow_name);
     let end = view.manifest.finished_at.as_deref().unwrap_or(now);
     let time = elapsed(between(&view.manifest.started_at, end));
-    let mut heading = format!("{glyph} {}  {}  {time}", text::clean(title), lines::status_name(view.display.status));
+    let mut heading = format!(
+        "{glyph} {}  {}  {time}",
+        text::clean(title),
+        lines::status_name(view.display.status)
+    );
     if let Freshness::Stale(retry) = fresh {
         heading.push_str(&format!("  (stale: reconnecting, attempt {})", retry.attempt));
     }

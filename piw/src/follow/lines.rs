@@ -1,9 +1,7 @@
 //! A run view as lines: one for each visited node, in definition order of first visit. Pure.
 
-use std::time::Duration;
-
 use piw_protocol::definition::{ActionExecution, DefinitionSnapshot, NodeType};
-use piw_protocol::run::{DisplayStatus, NodeOutcome, StoredUpdate};
+use piw_protocol::run::{DisplayStatus, NodeOutcome, ProgressEstimate, StoredUpdate};
 use piw_protocol::view::{GraphStep, RunView};
 use serde_json::Value;
 
@@ -47,7 +45,9 @@ pub struct Line {
 /// Glyph of a kind of node.
 #[must_use]
 pub fn kind_glyph(definition: &DefinitionSnapshot, node: &str) -> char {
-    let Some(node) = definition.nodes.get(node) else { return ' ' };
+    let Some(node) = definition.nodes.get(node) else {
+        return ' ';
+    };
     match (node.node_type, node.action_execution) {
         (NodeType::Agent, _) => '●',
         (NodeType::Compute, _) => 'ƒ',
@@ -106,15 +106,28 @@ pub fn outcome_mark(outcome: Option<NodeOutcome>) -> (char, Tone) {
 #[must_use]
 pub fn of_view(view: &RunView, definition: &DefinitionSnapshot, now: &str) -> Vec<Line> {
     let mut steps: Vec<&GraphStep> = view.graph_steps.iter().collect();
-    let place = |node: &str| definition.node_order.iter().position(|id| id == node).unwrap_or(usize::MAX);
+    let place = |node: &str| {
+        definition
+            .node_order
+            .iter()
+            .position(|id| id == node)
+            .unwrap_or(usize::MAX)
+    };
     steps.sort_by_cached_key(|step| place(&step.node_id));
-    steps.into_iter().map(|step| line(view, definition, step, now)).collect()
+    steps
+        .into_iter()
+        .map(|step| line(view, definition, step, now))
+        .collect()
 }
 
 fn line(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: &str) -> Line {
     let waiting = view.state.waiting_on.as_deref() == Some(step.node_id.as_str())
         && view.display.status == DisplayStatus::Waiting;
-    let (glyph, tone) = if waiting { ('◆', Tone::Attention) } else { outcome_mark(step.outcome) };
+    let (glyph, tone) = if waiting {
+        ('◆', Tone::Attention)
+    } else {
+        outcome_mark(step.outcome)
+    };
     let active = step.outcome.is_none() && view.live;
     let end = match (&step.finished_at, active) {
         (Some(finished), _) => finished.as_str(),
@@ -127,12 +140,16 @@ fn line(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: 
         kind: kind_glyph(definition, &step.node_id),
         name: text::clean(&step.node_id).into_owned(),
         time: elapsed(between(&step.started_at, end)),
-        attempts: if step.attempts > 1 { format!("↻{}", step.attempts) } else { String::new() },
-        detail: text::clean(&detail(view, definition, step)).into_owned(),
+        attempts: if step.attempts > 1 {
+            format!("↻{}", step.attempts)
+        } else {
+            String::new()
+        },
+        detail: text::clean(&detail(view, definition, step, now)).into_owned(),
     }
 }
 
-fn detail(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep) -> String {
+fn detail(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: &str) -> String {
     if let Some(error) = error_of(view, step) {
         return error;
     }
@@ -140,20 +157,27 @@ fn detail(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep) -> 
         update.update.update_type == "progress" && update.node_id == step.node_id && step.outcome.is_none()
     });
     if let Some(update) = progress {
-        return progress_text(update);
+        return progress_text(update, now);
     }
-    let declared = definition.nodes.get(&step.node_id).and_then(|node| node.status_detail.clone());
+    let declared = definition
+        .nodes
+        .get(&step.node_id)
+        .and_then(|node| node.status_detail.clone());
     step.status_detail.clone().or(declared).unwrap_or_default()
 }
 
 fn error_of(view: &RunView, step: &GraphStep) -> Option<String> {
-    let finished = view.state.steps.iter().find(|known| known.step.attempt_id == step.attempt_id)?;
+    let finished = view
+        .state
+        .steps
+        .iter()
+        .find(|known| known.step.attempt_id == step.attempt_id)?;
     finished.step.error.as_ref().map(|error| error.message.clone())
 }
 
 /// A progress update as one line: `12/40 files · 3.1 files/s · about 9s left`.
 #[must_use]
-pub fn progress_text(update: &StoredUpdate) -> String {
+pub fn progress_text(update: &StoredUpdate, now: &str) -> String {
     let data = &update.update.data;
     let text = |name: &str| data.get(name).and_then(Value::as_str);
     let number = |name: &str| data.get(name).and_then(Value::as_f64);
@@ -166,13 +190,21 @@ pub fn progress_text(update: &StoredUpdate) -> String {
     if let Some(label) = text("label").or_else(|| text("phase")) {
         parts.insert(0, label.to_owned());
     }
-    if let Some(eta) = eta_text(update.estimate.as_ref()) {
+    if let Some(eta) = eta_text(update.estimate.as_ref(), now) {
         parts.push(eta);
     }
     parts.iter().map(|part| part.trim()).collect::<Vec<_>>().join(" · ")
 }
 
-fn eta_text(estimate: Option<&Value>) -> Option<String> {
-    let remaining = estimate?.get("remainingMs")?.as_f64()?;
-    Some(format!("about {} left", elapsed(Duration::from_secs_f64((remaining / 1e3).max(0.0)))))
+/// `about 9s left`; nothing when nobody can say.
+fn eta_text(estimate: Option<&ProgressEstimate>, now: &str) -> Option<String> {
+    let ProgressEstimate::Available { finish_at, .. } = estimate? else {
+        return None;
+    };
+    let left = between(now, finish_at);
+    Some(if left.is_zero() {
+        "due now".to_owned()
+    } else {
+        format!("about {} left", elapsed(left))
+    })
 }

@@ -19,7 +19,11 @@ pub struct Live<W: Write> {
 impl<W: Write> Live<W> {
     /// Paints to `out`, with colour when asked.
     pub fn new(out: W, colour: bool) -> Self {
-        Self { out, colour, painted: 0 }
+        Self {
+            out,
+            colour,
+            painted: 0,
+        }
     }
 
     /// Replaces the block. Lines are cut to `width` columns and the oldest are left out above `height` rows.
@@ -81,7 +85,12 @@ impl<W: Write> Live<W> {
     fn line(&mut self, line: &Line, width: u16) -> io::Result<()> {
         let head = format!("{} {} {}", line.glyph, line.kind, line.name);
         let tail = [line.time.as_str(), line.attempts.as_str(), line.detail.as_str()];
-        let tail = tail.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("  ");
+        let tail = tail
+            .iter()
+            .filter(|part| !part.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join("  ");
         self.row(&format!("{head}  {tail}"), line.tone, false, width)
     }
 }
@@ -114,18 +123,29 @@ mod tests {
 
     #[test]
     fn a_repaint_leaves_one_block_on_the_screen() {
-        let mut parser = vt100::Parser::new(10, 30, 0);
+        let mut parser = vt100::Parser::new(10.try_into().unwrap(), 30.try_into().unwrap(), 0);
         for count in [1, 3, 2] {
             let mut bytes = Vec::new();
             let lines: Vec<_> = (0..count).map(|index| line(&format!("n{index}"))).collect();
-            let mut live = Live { out: &mut bytes, colour: true, painted: if count == 1 { 0 } else { 1 + if count == 3 { 1 } else { 3 } } };
+            let mut live = Live {
+                out: &mut bytes,
+                colour: true,
+                painted: if count == 1 {
+                    0
+                } else {
+                    1 + if count == 3 { 1 } else { 3 }
+                },
+            };
             live.paint("title", &lines, 30, 10).unwrap();
             parser.process(&bytes);
         }
         let screen = parser.screen().contents();
         let rows: Vec<_> = screen.lines().collect();
         assert_eq!(rows.len(), 3, "{screen}");
-        assert!(rows[0].starts_with("title") && rows[2].starts_with("✔ ƒ n1"), "{screen}");
+        assert!(
+            rows[0].starts_with("title") && rows[2].starts_with("✔ ƒ n1"),
+            "{screen}"
+        );
         assert!(rows.iter().all(|row| row.chars().count() < 30));
     }
 
@@ -135,6 +155,9 @@ mod tests {
         let lines: Vec<_> = (0..50).map(|index| line(&format!("n{index}"))).collect();
         Live::new(&mut bytes, false).paint("title", &lines, 40, 10).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        assert!(text.contains("43 more above") && text.contains("n49") && !text.contains("n42 "), "{text}");
+        assert!(
+            text.contains("43 more above") && text.contains("n49") && !text.contains("n42 "),
+            "{text}"
+        );
     }
 }

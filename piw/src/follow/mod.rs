@@ -45,7 +45,13 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_is_zero() {
-        assert_eq!(between("2026-01-01T00:00:01.500Z", "2026-01-01T00:00:00.000Z"), Duration::ZERO);
-        assert_eq!(between("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.500Z"), Duration::from_millis(1500));
+        assert_eq!(
+            between("2026-01-01T00:00:01.500Z", "2026-01-01T00:00:00.000Z"),
+            Duration::ZERO
+        );
+        assert_eq!(
+            between("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.500Z"),
+            Duration::from_millis(1500)
+        );
     }
 }

@@ -16,7 +16,9 @@ const SAMPLES: usize = 5;
 pub fn commit_rate(dir: &Path) -> rusqlite::Result<Row> {
     let path = dir.join("commit-rate.sqlite");
     let db = rusqlite::Connection::open(&path)?;
-    db.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, x INTEGER);")?;
+    db.execute_batch(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, x INTEGER);",
+    )?;
     let mut rates = Vec::new();
     for _ in 0..SAMPLES {
         let start = Instant::now();
@@ -31,5 +33,10 @@ pub fn commit_rate(dir: &Path) -> rusqlite::Result<Row> {
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
     }
-    Ok(Row::new("single-row commits (WAL, synchronous=FULL)", "/s", Bar::Info, &rates))
+    Ok(Row::new(
+        "single-row commits (WAL, synchronous=FULL)",
+        "/s",
+        Bar::Info,
+        &rates,
+    ))
 }

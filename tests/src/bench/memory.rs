@@ -31,7 +31,11 @@ pub fn processor_time(pid: i32) -> Option<Duration> {
             continue;
         }
         let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        total += text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+        total += text
+            .split_whitespace()
+            .next()
+            .and_then(|nanos| nanos.parse::<u64>().ok())
+            .unwrap_or(0);
     }
     Some(Duration::from_nanos(total))
 }
@@ -50,12 +54,19 @@ pub fn processor_share(pid: i32, window: Duration) -> Option<f64> {
 #[must_use]
 pub fn children(pid: i32, text: &str) -> Vec<i32> {
     let mut found = Vec::new();
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return found };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return found;
+    };
     for task in tasks.flatten() {
         let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()).filter(|pid| {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
-        }));
+        found.extend(
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse::<i32>().ok())
+                .filter(|pid| {
+                    fs::read(format!("/proc/{pid}/cmdline"))
+                        .is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
+                }),
+        );
     }
     found
 }

@@ -77,7 +77,12 @@ impl Row {
 
 /// The value below which `share` of the sorted samples lie.
 #[must_use]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small counts")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small counts"
+)]
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let index = ((sorted.len() - 1) as f64 * share).round() as usize;
     sorted[index]

@@ -18,13 +18,22 @@ fn together(home: &Home, count: usize, steps: u64) -> f64 {
     let input = format!("{{\"steps\":{steps}}}");
     let ids: Vec<String> = (0..count)
         .map(|_| {
-            let started = home.piw(&["run", "chain", "--input", &input, "--detach", "--json"]).exits(0).json();
+            let started = home
+                .piw(&["run", "chain", "--input", &input, "--detach", "--json"])
+                .exits(0)
+                .json();
             started["runId"].as_str().expect("a run id").to_owned()
         })
         .collect();
     let views: Vec<Value> = ids.iter().map(|id| home.wait_for_end(id)).collect();
-    let first = views.iter().map(|view| instant(&view["manifest"]["startedAt"])).fold(f64::INFINITY, f64::min);
-    let last = views.iter().map(|view| instant(&view["manifest"]["finishedAt"])).fold(0.0, f64::max);
+    let first = views
+        .iter()
+        .map(|view| instant(&view["manifest"]["startedAt"]))
+        .fold(f64::INFINITY, f64::min);
+    let last = views
+        .iter()
+        .map(|view| instant(&view["manifest"]["finishedAt"]))
+        .fold(0.0, f64::max);
     for view in &views {
         assert_eq!(view["display"]["status"], "completed");
         assert_eq!(view["stepTotal"], steps);
@@ -54,9 +63,19 @@ pub fn chains(step_rate: f64, long: u64) -> Chains {
     let _ = together(&home, 1, 10);
     let mut rows = Vec::new();
     let alone: Vec<f64> = (0..5).map(|_| together(&home, 1, 1000)).collect();
-    rows.push(Row::new("chain of 1,000 compute steps, one run", "steps/s", Bar::AtLeast(0.5 * step_rate), &alone));
+    rows.push(Row::new(
+        "chain of 1,000 compute steps, one run",
+        "steps/s",
+        Bar::AtLeast(0.5 * step_rate),
+        &alone,
+    ));
     let many: Vec<f64> = (0..3).map(|_| together(&home, 16, 500)).collect();
-    rows.push(Row::new("16 runs at once, 500 steps each", "steps/s", Bar::AtLeast(step_rate), &many));
+    rows.push(Row::new(
+        "16 runs at once, 500 steps each",
+        "steps/s",
+        Bar::AtLeast(step_rate),
+        &many,
+    ));
 
     let server = home.server_pid().expect("the server runs");
     let database = home.state().join("state.sqlite");
@@ -66,12 +85,32 @@ pub fn chains(step_rate: f64, long: u64) -> Chains {
     #[expect(clippy::cast_precision_loss, reason = "step counts are far below 2^52")]
     let steps = long as f64;
     let written = (memory::written_bytes(server).expect("the server's counters") - written) / steps / 1024.0;
-    rows.push(Row::new(format!("chain of {long} steps, one run"), "steps/s", Bar::AtLeast(0.5 * step_rate), &[rate]));
-    rows.push(Row::new("server resident memory after it", "MiB", Bar::AtMost(25.0), &[resident(server)]));
+    rows.push(Row::new(
+        format!("chain of {long} steps, one run"),
+        "steps/s",
+        Bar::AtLeast(0.5 * step_rate),
+        &[rate],
+    ));
+    rows.push(Row::new(
+        "server resident memory after it",
+        "MiB",
+        Bar::AtMost(25.0),
+        &[resident(server)],
+    ));
     let _ = home.piw(&["server", "stop"]).exits(0);
     let growth = (file_size(&database) - size) / steps / 1024.0;
-    rows.push(Row::new("database growth per step after a checkpoint", "KiB", Bar::AtMost(2.0), &[growth]));
-    rows.push(Row::new("written per step (WAL and checkpoints)", "KiB", Bar::AtMost(64.0), &[written]));
+    rows.push(Row::new(
+        "database growth per step after a checkpoint",
+        "KiB",
+        Bar::AtMost(2.0),
+        &[growth],
+    ));
+    rows.push(Row::new(
+        "written per step (WAL and checkpoints)",
+        "KiB",
+        Bar::AtMost(64.0),
+        &[written],
+    ));
     Chains { rows }
 }
 
@@ -95,13 +134,23 @@ pub fn memory_rows() -> Vec<Row> {
     home.workflow("one-node", workloads::ONE_NODE);
     let _ = home.piw(&["server", "start"]).exits(0);
     let server = home.server_pid().expect("the server runs");
-    let mut rows = vec![Row::new("server resident memory, idle", "MiB", Bar::AtMost(25.0), &[resident(server)])];
+    let mut rows = vec![Row::new(
+        "server resident memory, idle",
+        "MiB",
+        Bar::AtMost(25.0),
+        &[resident(server)],
+    )];
     let started = home.piw(&["run", "sleep", "--detach", "--json"]).exits(0).json();
     let id = started["runId"].as_str().expect("a run id");
     let runner = crate::wait::until("the runner sleeps", || {
         (home.show(id)["state"]["currentNode"] == "sleep").then(|| memory::children(server, "runner"))
     });
-    rows.push(Row::new("runner resident memory, small workflow", "MiB", Bar::AtMost(20.0), &[resident(runner[0])]));
+    rows.push(Row::new(
+        "runner resident memory, small workflow",
+        "MiB",
+        Bar::AtMost(20.0),
+        &[resident(runner[0])],
+    ));
     let _ = home.piw(&["cancel", id]).exits(0);
     for _ in 0..100 {
         let ids: Vec<String> = (0..10)
@@ -114,6 +163,11 @@ pub fn memory_rows() -> Vec<Row> {
             home.wait_for_end(&id);
         }
     }
-    rows.push(Row::new("server resident memory after 1,000 runs", "MiB", Bar::AtMost(25.0), &[resident(server)]));
+    rows.push(Row::new(
+        "server resident memory after 1,000 runs",
+        "MiB",
+        Bar::AtMost(25.0),
+        &[resident(server)],
+    ));
     rows
 }

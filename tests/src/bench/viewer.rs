@@ -1,107 +1,12 @@
 //! The viewer in a pseudo-terminal against a real server: commit to frame, idle processor time, memory.
 
-use std::io::Read as _;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use std::time::Duration;
 
 use super::memory;
 use super::table::{Bar, Row};
 use super::workloads;
-use crate::home::{Home, piw_binary};
-
-/// `piw` in a pseudo-terminal.
-pub struct Terminal {
-    child: Box<dyn Child + Send + Sync>,
-    _master: Box<dyn MasterPty + Send>,
-    output: Receiver<(Instant, Vec<u8>)>,
-    parser: vt100::Parser,
-}
-
-impl Terminal {
-    /// Starts `piw` with `arguments` in a terminal of the given size.
-    ///
-    /// # Panics
-    /// When no pseudo-terminal can be made.
-    #[must_use]
-    pub fn start(home: &Home, arguments: &[&str], rows: u16, cols: u16) -> Self {
-        let pair = native_pty_system()
-            .openpty(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 })
-            .expect("a pseudo-terminal");
-        let mut command = CommandBuilder::new(piw_binary());
-        command.args(arguments);
-        command.cwd(home.project());
-        command.env("HOME", home.project());
-        command.env("PIW_STATE_DIR", home.state());
-        command.env("TERM", "xterm-256color");
-        command.env("COLORTERM", "truecolor");
-        let child = pair.slave.spawn_command(command).expect("piw starts");
-        drop(pair.slave);
-        let mut reader = pair.master.try_clone_reader().expect("a reader of the pseudo-terminal");
-        let (send, output) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 1 << 16];
-            while let Ok(count) = reader.read(&mut buffer) {
-                if count == 0 || send.send((Instant::now(), buffer[..count].to_vec())).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { child, _master: pair.master, output, parser: vt100::Parser::new(rows, cols, 0) }
-    }
-
-    /// Process id of the viewer.
-    #[must_use]
-    pub fn pid(&self) -> Option<i32> {
-        self.child.process_id().and_then(|pid| i32::try_from(pid).ok())
-    }
-
-    /// The text on the screen.
-    #[must_use]
-    pub fn screen(&self) -> String {
-        self.parser.screen().contents()
-    }
-
-    /// Reads output until `seen` holds of the screen; returns when the bytes that made it so arrived.
-    ///
-    /// # Panics
-    /// When it does not happen within a minute; the message shows the screen.
-    pub fn wait(&mut self, what: &str, mut seen: impl FnMut(&str) -> bool) -> Instant {
-        let deadline = Instant::now() + crate::wait::DEADLINE;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.output.recv_timeout(left) {
-                Ok((at, bytes)) => {
-                    self.parser.process(&bytes);
-                    if seen(&self.screen()) {
-                        return at;
-                    }
-                }
-                Err(_) => panic!("gave up waiting until {what}; the screen:\n{}", self.screen()),
-            }
-        }
-    }
-
-    /// Bytes that arrive within `window`.
-    #[must_use]
-    pub fn bytes_within(&mut self, window: Duration) -> usize {
-        let end = Instant::now() + window;
-        let mut total = 0;
-        while let Ok((_, bytes)) = self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            self.parser.process(&bytes);
-            total += bytes.len();
-        }
-        total
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::home::Home;
+use crate::terminal::Terminal;
 
 /// Commit to frame: from a node's recorded start to the frame that shows it as the current node.
 ///
@@ -120,15 +25,20 @@ pub fn commit_to_frame(nodes: usize) -> Vec<Row> {
     let mut shown = Vec::new();
     for index in 0..nodes {
         let name = format!("n{index}");
-        let at = terminal.wait(&format!("{name} is shown as running"), |screen| shows_current(screen, &name));
-        shown.push((name, at, jiff::Timestamp::now(), Instant::now()));
+        let at = terminal.wait(&format!("{name} is shown as running"), |screen| {
+            shows_current(screen, &name)
+        });
+        shown.push((name, at, jiff::Timestamp::now(), std::time::Instant::now()));
     }
     let view = home.wait_for_end(&id);
     let mut samples = Vec::new();
     // The first nodes may have started before the viewer was there.
     for (name, at, wall, instant) in shown.into_iter().skip(3) {
         let steps = view["state"]["steps"].as_array().expect("steps");
-        let step = steps.iter().find(|step| step["nodeId"] == *name).expect("the node's step");
+        let step = steps
+            .iter()
+            .find(|step| step["nodeId"] == *name)
+            .expect("the node's step");
         let begun: jiff::Timestamp = step["startedAt"].as_str().expect("a time").parse().expect("RFC 3339");
         let seen = wall.as_microsecond() - i64::try_from((instant - at).as_micros()).unwrap_or(0);
         #[expect(clippy::cast_precision_loss, reason = "differences are small")]
@@ -137,14 +47,21 @@ pub fn commit_to_frame(nodes: usize) -> Vec<Row> {
     samples.sort_by(f64::total_cmp);
     let worst = super::table::percentile(&samples, 0.99);
     vec![
-        Row::new("node start committed → frame shows it, median", "ms", Bar::AtMost(30.0), &samples),
+        Row::new(
+            "node start committed → frame shows it, median",
+            "ms",
+            Bar::AtMost(30.0),
+            &samples,
+        ),
         Row::new("the same, p99", "ms", Bar::AtMost(30.0), &[worst]),
     ]
 }
 
 /// Whether the screen's status line names `node` as the current one.
 fn shows_current(screen: &str, node: &str) -> bool {
-    screen.lines().any(|line| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('▶'))
+    screen
+        .lines()
+        .any(|line| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('▶'))
 }
 
 /// Processor share of an idle server and viewer, and bytes drawn while nothing changes.
@@ -167,11 +84,24 @@ pub fn idle(window: Duration) -> Vec<Row> {
     #[expect(clippy::cast_precision_loss, reason = "byte counts are small")]
     let drawn = terminal.bytes_within(window) as f64;
     vec![
-        Row::new("server processor share, idle, one viewer", "%", Bar::AtMost(0.2), &[server_share]),
-        Row::new("viewer processor share, finished run", "%", Bar::AtMost(0.3), &[viewer_share]),
+        Row::new(
+            "server processor share, idle, one viewer",
+            "%",
+            Bar::AtMost(0.2),
+            &[server_share],
+        ),
+        Row::new(
+            "viewer processor share, finished run",
+            "%",
+            Bar::AtMost(0.3),
+            &[viewer_share],
+        ),
         Row::new("bytes drawn while nothing changes", "B", Bar::AtMost(0.0), &[drawn]),
-        Row::new("viewer resident memory, small run", "MiB", Bar::AtMost(60.0), &[
-            memory::resident_mib(viewer).expect("the viewer's memory")
-        ]),
+        Row::new(
+            "viewer resident memory, small run",
+            "MiB",
+            Bar::AtMost(60.0),
+            &[memory::resident_mib(viewer).expect("the viewer's memory")],
+        ),
     ]
 }

@@ -9,7 +9,9 @@ use piw_tests::picture;
 use piw_tests::terminal::Terminal;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests crate lies in the workspace")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("the tests crate lies in the workspace")?;
     let home = Home::new();
     let input = serde_json::json!({ "path": root }).to_string();
     let mut newest = String::new();
@@ -18,7 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         newest = printed["runId"].as_str().ok_or("a run id")?.to_owned();
     }
     let mut terminal = Terminal::start(&home, &[], 44, 150);
-    terminal.wait("the newest run is shown", |screen| screen.contains(&newest[..8]) || screen.contains("readiness"));
+    terminal.wait("the newest run is shown", |screen| {
+        screen.contains(&newest[..8]) || screen.contains("readiness")
+    });
     let _ = terminal.bytes_within(Duration::from_secs(1));
     std::fs::write(root.join("assets/cover.svg"), picture::svg(terminal.emulated()))?;
     println!("{}", terminal.screen());

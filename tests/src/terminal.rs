@@ -1,0 +1,162 @@
+//! `piw` in a pseudo-terminal: what a user would see, and pictures of it.
+
+use std::io::{Read as _, Write as _};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+
+use crate::home::{Home, piw_binary};
+
+/// `piw` in a pseudo-terminal.
+pub struct Terminal {
+    child: Box<dyn Child + Send + Sync>,
+    master: Box<dyn MasterPty + Send>,
+    input: Box<dyn std::io::Write + Send>,
+    output: Receiver<(Instant, Vec<u8>)>,
+    parser: vt100::Parser,
+}
+
+impl Terminal {
+    /// Starts `piw` with `arguments` in a terminal of the given size.
+    ///
+    /// # Panics
+    /// When no pseudo-terminal can be made.
+    #[must_use]
+    pub fn start(home: &Home, arguments: &[&str], rows: u16, cols: u16) -> Self {
+        let pair = native_pty_system()
+            .openpty(PtySize {
+                rows,
+                cols,
+                pixel_width: 0,
+                pixel_height: 0,
+            })
+            .expect("a pseudo-terminal");
+        let mut command = CommandBuilder::new(piw_binary());
+        command.args(arguments);
+        command.cwd(home.project());
+        command.env("HOME", home.project());
+        command.env("PIW_STATE_DIR", home.state());
+        command.env("TERM", "xterm-256color");
+        command.env("COLORTERM", "truecolor");
+        let child = pair.slave.spawn_command(command).expect("piw starts");
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().expect("a reader of the pseudo-terminal");
+        let input = pair.master.take_writer().expect("a writer of the pseudo-terminal");
+        let (send, output) = channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1 << 16];
+            while let Ok(count) = reader.read(&mut buffer) {
+                if count == 0 || send.send((Instant::now(), buffer[..count].to_vec())).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            child,
+            master: pair.master,
+            input,
+            output,
+            parser: vt100::Parser::new(cells(rows), cells(cols), 0),
+        }
+    }
+
+    /// Process id of the viewer.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.child.process_id().and_then(|pid| i32::try_from(pid).ok())
+    }
+
+    /// Types bytes.
+    ///
+    /// # Panics
+    /// When the terminal is gone.
+    pub fn send(&mut self, keys: &[u8]) {
+        self.input.write_all(keys).expect("the terminal takes input");
+    }
+
+    /// Resizes the terminal.
+    ///
+    /// # Panics
+    /// When the terminal is gone.
+    pub fn resize(&mut self, rows: u16, cols: u16) {
+        self.master
+            .resize(PtySize {
+                rows,
+                cols,
+                pixel_width: 0,
+                pixel_height: 0,
+            })
+            .expect("the terminal resizes");
+        self.parser.screen_mut().set_size(cells(rows), cells(cols));
+    }
+
+    /// The emulated screen with its colours.
+    #[must_use]
+    pub fn emulated(&self) -> &vt100::Screen {
+        self.parser.screen()
+    }
+
+    /// Waits until the program has ended and its last output was read; returns its exit code.
+    ///
+    /// # Panics
+    /// When it does not end within a minute.
+    pub fn wait_for_exit(&mut self) -> u32 {
+        let status = crate::wait::until("the program in the terminal ends", || {
+            self.child.try_wait().expect("the program can be awaited")
+        });
+        while let Ok((_, bytes)) = self.output.recv_timeout(Duration::from_millis(200)) {
+            self.parser.process(&bytes);
+        }
+        status.exit_code()
+    }
+
+    /// The text on the screen.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        self.parser.screen().contents()
+    }
+
+    /// Reads output until `seen` holds of the screen; returns when the bytes that made it so arrived.
+    ///
+    /// # Panics
+    /// When it does not happen within a minute; the message shows the screen.
+    pub fn wait(&mut self, what: &str, mut seen: impl FnMut(&str) -> bool) -> Instant {
+        let deadline = Instant::now() + crate::wait::DEADLINE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok((at, bytes)) => {
+                    self.parser.process(&bytes);
+                    if seen(&self.screen()) {
+                        return at;
+                    }
+                }
+                Err(_) => panic!("gave up waiting until {what}; the screen:\n{}", self.screen()),
+            }
+        }
+    }
+
+    /// Bytes that arrive within `window`.
+    #[must_use]
+    pub fn bytes_within(&mut self, window: Duration) -> usize {
+        let end = Instant::now() + window;
+        let mut total = 0;
+        while let Ok((_, bytes)) = self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.parser.process(&bytes);
+            total += bytes.len();
+        }
+        total
+    }
+}
+
+fn cells(count: u16) -> std::num::NonZeroU16 {
+    std::num::NonZeroU16::new(count).expect("a terminal has at least one row and column")
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
