@@ -34,6 +34,12 @@ pub struct View {
     /// Print one 120 x 40 plain-text frame of the run and exit
     #[arg(long, requires = "run_id")]
     pub once: bool,
+    /// The theme; default `PIW_THEME`, else the configured one
+    #[arg(long, value_name = "NAME", conflicts_with = "once")]
+    pub theme: Option<String>,
+    /// Draw with ASCII characters only
+    #[arg(long, conflicts_with = "once")]
+    pub ascii: bool,
 }
 
 /// Every command.

@@ -37,6 +37,14 @@ pub enum Autostart {
 /// # Errors
 /// No usable place, no server and none may be or could be started, or a server of another version.
 pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
+    connect_with(autostart, ClientOptions::impatient())
+}
+
+/// Connects to the server with a client that behaves as `options` say.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_with(autostart: Autostart, options: ClientOptions) -> Result<Session, Failure> {
     let places = places()?;
     prepare(&places, autostart)?;
     let runtime = Builder::new_current_thread()
@@ -44,10 +52,7 @@ pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
         .build()
         .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start the async runtime: {error}")))?;
     let client = runtime
-        .block_on(Client::connect(
-            UnixConnector::new(&places.socket),
-            ClientOptions::impatient(),
-        ))
+        .block_on(Client::connect(UnixConnector::new(&places.socket), options))
         .map_err(|error| failure(&error))?;
     Ok(Session { runtime, client })
 }

@@ -37,6 +37,7 @@ pub mod timeline;
 pub mod update;
 pub mod widgets;
 
+pub use graph::text::graph_text;
 pub use event_loop::{ViewerError, ViewerOptions, run};
 pub use once::{OnceError, once};
 

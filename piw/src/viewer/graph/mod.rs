@@ -20,6 +20,7 @@ pub mod paint;
 mod place;
 mod rank;
 mod route;
+pub mod text;
 mod tracks;
 
 pub use compose::lay_out;
