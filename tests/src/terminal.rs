@@ -75,6 +75,15 @@ impl Terminal {
         self.input.write_all(keys).expect("the terminal takes input");
     }
 
+    /// Sends a signal to the program.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = self.pid().expect("the program runs");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("the program runs");
+    }
+
     /// Resizes the terminal.
     ///
     /// # Panics
