@@ -37,12 +37,16 @@ export default defineWorkflow({
 });
 "#;
 
-const NODES: [&str; 10] =
-    ["prepare", "fetch", "inspect", "decide", "refine", "accept", "reject", "package", "publish", "report"];
+const NODES: [&str; 10] = [
+    "prepare", "fetch", "inspect", "decide", "refine", "accept", "reject", "package", "publish", "report",
+];
 
 fn ten(home: &Home) -> String {
     home.workflow("ten", TEN);
-    home.piw(&["run", "ten", "--json"]).exits(0).json()["runId"].as_str().unwrap().to_owned()
+    home.piw(&["run", "ten", "--json"]).exits(0).json()["runId"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -59,7 +63,11 @@ fn one_frame_holds_the_whole_graph() {
     assert!(!frame.contains('\u{1b}'));
     let again = home.piw(&[run_id.as_str(), "--once"]).exits(0).stdout;
     let graph = |frame: &str| frame.lines().skip(2).take(20).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(graph(&frame), graph(&again), "the same definition gives the same drawing");
+    assert_eq!(
+        graph(&frame),
+        graph(&again),
+        "the same definition gives the same drawing"
+    );
     let missing = home.piw(&["no-such-run", "--once"]).exits(4);
     assert!(missing.stderr.contains("no-such-run"));
 }
@@ -68,10 +76,20 @@ fn one_frame_holds_the_whole_graph() {
 fn the_viewer_shows_runs_and_leaves_the_terminal_as_it_was() {
     let home = Home::new();
     let run_id = ten(&home);
-    for (name, end) in [("q", b"q".as_slice()), ("Ctrl-C", b"\x03"), ("SIGTERM", b""), ("SIGHUP", b"")] {
+    for (name, end) in [
+        ("q", b"q".as_slice()),
+        ("Ctrl-C", b"\x03"),
+        ("SIGTERM", b""),
+        ("SIGHUP", b""),
+    ] {
         let mut terminal = Terminal::start(&home, &[], 40, 120);
-        terminal.wait("the run is drawn", |screen| screen.contains("Ten nodes") && screen.contains("inspect"));
-        assert!(terminal.emulated().alternate_screen(), "{name}: drawn on the alternate screen");
+        terminal.wait("the run is drawn", |screen| {
+            screen.contains("Ten nodes") && screen.contains("inspect")
+        });
+        assert!(
+            terminal.emulated().alternate_screen(),
+            "{name}: drawn on the alternate screen"
+        );
         match name {
             "SIGTERM" => terminal.signal(nix::sys::signal::Signal::SIGTERM),
             "SIGHUP" => terminal.signal(nix::sys::signal::Signal::SIGHUP),
@@ -81,7 +99,11 @@ fn the_viewer_shows_runs_and_leaves_the_terminal_as_it_was() {
         let screen = terminal.emulated();
         assert!(!screen.alternate_screen(), "{name}: back on the normal screen");
         assert!(!screen.hide_cursor(), "{name}: the cursor is visible");
-        assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None, "{name}: no mouse reports");
+        assert_eq!(
+            screen.mouse_protocol_mode(),
+            vt100::MouseProtocolMode::None,
+            "{name}: no mouse reports"
+        );
         assert!(!screen.bracketed_paste(), "{name}: no bracketed paste");
     }
     let _ = run_id;
@@ -94,10 +116,14 @@ fn a_killed_server_makes_the_view_stale_and_a_new_one_makes_it_live_again() {
     let mut terminal = Terminal::start(&home, &[&run_id], 40, 120);
     terminal.wait("the run is live", |screen| screen.contains("inspect"));
     home.kill_server();
-    terminal.wait("the view is stale", |screen| screen.contains("stale") || screen.contains("reconnect"));
+    terminal.wait("the view is stale", |screen| {
+        screen.contains("stale") || screen.contains("reconnect")
+    });
     assert!(terminal.screen().contains("inspect"), "the view stays");
     let _ = home.piw(&["server", "start"]).exits(0);
-    terminal.wait("the view is live again", |screen| !screen.contains("stale") && !screen.contains("reconnect"));
+    terminal.wait("the view is live again", |screen| {
+        !screen.contains("stale") && !screen.contains("reconnect")
+    });
     terminal.send(b"q");
     terminal.wait_for_exit();
 }

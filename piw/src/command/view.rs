@@ -16,7 +16,9 @@ pub fn run(args: View) -> Outcome {
     if args.once {
         let session = session::connect(Autostart::Allowed)?;
         let run_id = session.run_id(args.run_id.as_deref().unwrap_or_default())?;
-        let frame = session.block_on(viewer::once(session.client(), &run_id)).map_err(|error| once(&error))?;
+        let frame = session
+            .block_on(viewer::once(session.client(), &run_id))
+            .map_err(|error| once(&error))?;
         output::text(&frame)?;
         return Ok(Exit::Done);
     }

@@ -37,8 +37,8 @@ pub mod timeline;
 pub mod update;
 pub mod widgets;
 
-pub use graph::text::graph_text;
 pub use event_loop::{ViewerError, ViewerOptions, run};
+pub use graph::text::graph_text;
 pub use once::{OnceError, once};
 
 #[cfg(test)]

@@ -29,7 +29,12 @@ pub fn graph_text(definition: &DefinitionSnapshot) -> String {
         drawing = lay_out(&graph, density, &BTreeSet::new());
     }
     let cells = |size: i32| u16::try_from(size.max(1)).unwrap_or(u16::MAX);
-    let area = Rect { x: 0, y: 0, width: cells(drawing.width), height: cells(drawing.height) };
+    let area = Rect {
+        x: 0,
+        y: 0,
+        width: cells(drawing.width),
+        height: cells(drawing.height),
+    };
     let mut buffer = Buffer::empty(area);
     let scene = Scene {
         graph: &graph,
