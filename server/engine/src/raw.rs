@@ -66,7 +66,7 @@ pub struct RawNode {
     #[serde(default)]
     pub status_detail: Option<String>,
     /// `null`, a number, or absent (default, or a callback in `callbacks`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub timeout_ms: Option<Value>,
     /// For checkpoints.
     #[serde(default)]
@@ -137,4 +137,9 @@ pub struct RawExit {
     /// Whether a `validate` callback exists.
     #[serde(default)]
     pub has_validate: bool,
+}
+
+/// Reads a field that is there, so that `null` differs from its absence.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
