@@ -9,9 +9,8 @@ use ratatui::layout::Rect;
 use super::compose::lay_out;
 use super::drawing::{Density, Point};
 use super::model::Graph;
-use super::paint::{Scene, paint};
+use super::paint::{Overlay, Scene, paint};
 use crate::text::width;
-use crate::viewer::run::overlay::Overlay;
 use crate::viewer::theme::Theme;
 
 /// Cells that a text may have; a larger graph is drawn at a lower density.
