@@ -216,6 +216,18 @@ pub struct ContentPut {
     pub complete: bool,
 }
 
+/// Receipt of `content.put`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContentPutReport {
+    /// Digest of the whole.
+    pub sha256: String,
+    /// Bytes that the server has of it.
+    pub received: u64,
+    /// Whether the whole arrived and was verified.
+    pub complete: bool,
+}
+
 /// Payload of `server.stop`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -146,7 +146,7 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             Operation::ViewContent => (of::<ops::ContentRequest>(types), of::<view::ContentChunk>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),
             Operation::ServerStop => (of::<ops::ServerStop>(types), None),
-            Operation::ContentPut => (of::<ops::ContentPut>(types), None),
+            Operation::ContentPut => (of::<ops::ContentPut>(types), of::<ops::ContentPutReport>(types)),
             Operation::WorkflowList => (of::<ops::WorkflowList>(types), of::<ops::WorkflowListReport>(types)),
             Operation::WorkflowCheck => (of::<ops::WorkflowCheck>(types), of::<ops::WorkflowCheckReport>(types)),
             _ => (None, None),

@@ -12,8 +12,8 @@ use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
 use crate::envelope::{EventKind, Outcome, Response};
 use crate::frame::FrameError;
 use crate::ops::{
-    CheckpointAnswer, ContentPut, Operation, OperationError, PageRequest, RunList, RunReceipt, RunStart,
-    RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, WorkflowCheck,
+    CheckpointAnswer, ContentPut, ContentPutReport, Operation, OperationError, PageRequest, RunList, RunReceipt,
+    RunStart, RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, WorkflowCheck,
     WorkflowCheckReport, WorkflowList, WorkflowListReport,
 };
 use crate::view::{ArtifactRef, CONTENT_CHUNK, ContentChunk, RunListPage, RunPage, RunView};
@@ -234,8 +234,11 @@ impl Client {
         loop {
             let end = bytes.len().min(offset + CONTENT_CHUNK);
             let put = ContentPut::chunk(&content, offset as u64, &bytes[offset..end]);
-            let _: Done<Value> = self.call(Call::new(Operation::ContentPut, &put)?).await?;
+            let report: ContentPutReport = self.read(Call::new(Operation::ContentPut, &put)?).await?;
             if put.complete {
+                let problem = format!("{} of {} bytes arrived", report.received, content.bytes);
+                let complete = report.complete && report.sha256 == content.sha256;
+                expect(Operation::ContentPut, if complete { Ok(()) } else { Err(problem) })?;
                 return Ok(content);
             }
             offset = end;

@@ -224,7 +224,8 @@ async fn uploads_are_cut_into_chunks() {
             let put: ContentPut = request.payload.decode().unwrap();
             assert_eq!((put.offset, put.content.bytes), (received.len() as u64, length as u64));
             received.extend(BASE64_STANDARD.decode(&put.data).unwrap());
-            peer.accept(&request, json!({})).await;
+            let report = json!({"sha256": put.content.sha256, "received": received.len(), "complete": put.complete});
+            peer.accept(&request, report).await;
             if put.complete {
                 break;
             }
