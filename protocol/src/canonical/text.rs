@@ -5,10 +5,11 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
+use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
+use super::write::RAW_TOKEN;
 use super::{CanonicalError, MAX_DEPTH, check, decode, to_string};
 
 /// Any JSON value, held as canonical text: compared, hashed, stored and sent without being taken apart.
@@ -16,7 +17,7 @@ use super::{CanonicalError, MAX_DEPTH, check, decode, to_string};
 /// Serialised inside another value it becomes part of it. A reader pays for a value only when it decodes it, and a frame full
 /// of small values costs no more memory than the frame.
 #[derive(Clone)]
-pub struct CanonicalJson(Box<RawValue>);
+pub struct CanonicalJson(Box<str>);
 
 impl CanonicalJson {
     /// The canonical form of anything serializable.
@@ -44,19 +45,19 @@ impl CanonicalJson {
 
     /// Keeps text that is known to be canonical.
     pub(crate) fn trusted(text: String) -> Self {
-        Self(RawValue::from_string(text).expect("canonical JSON is JSON"))
+        Self(text.into_boxed_str())
     }
 
     /// The canonical text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.0.get()
+        &self.0
     }
 
     /// The canonical bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.get().as_bytes()
+        self.0.as_bytes()
     }
 
     /// The value as a tree.
@@ -105,7 +106,10 @@ impl TryFrom<&Value> for CanonicalJson {
 
 impl Serialize for CanonicalJson {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(to)
+        // As `serde_json` announces its own raw text: its writers and ours put it in as it is, `to_value` takes it apart.
+        let mut raw = to.serialize_struct(RAW_TOKEN, 1)?;
+        raw.serialize_field(RAW_TOKEN, &*self.0)?;
+        raw.end()
     }
 }
 

@@ -11,7 +11,7 @@ use super::key::KeyWriter;
 use super::{CanonicalError, MAX_DEPTH, check, key_order, number};
 
 /// How `serde_json` announces text that is already JSON (its `RawValue`).
-const RAW: &str = "$serde_json::private::RawValue";
+pub(super) const RAW_TOKEN: &str = "$serde_json::private::RawValue";
 
 pub(super) fn to_vec<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CanonicalError> {
     let mut writer = Writer {
@@ -383,7 +383,7 @@ impl<'a> Serializer for &'a mut Writer {
         self.object()
     }
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Object<'a>, CanonicalError> {
-        if name == RAW {
+        if name == RAW_TOKEN {
             return Ok(Object {
                 start: 0,
                 first: 0,

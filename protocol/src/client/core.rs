@@ -68,6 +68,8 @@ pub(super) struct Core {
     phase: Phase,
     /// Failed attempts in a row; reset by a hello and a restored subscription set.
     failures: u32,
+    /// Whether there ever was a hello.
+    greeted: bool,
     /// The failure that spent the budget, while it is spent.
     blocked: Option<Retry>,
     stopped: Option<ClientError>,
@@ -91,6 +93,7 @@ impl Core {
             state,
             phase: Phase::Down,
             failures: 0,
+            greeted: false,
             blocked: None,
             stopped: None,
             calls: BTreeMap::new(),
@@ -274,6 +277,7 @@ impl Core {
             return;
         }
         self.phase = Phase::Ready;
+        self.greeted = true;
         self.blocked = None;
         self.state.send_replace(ConnectionState::Connected {
             connection_id: hello.connection_id,
@@ -383,13 +387,18 @@ impl Core {
         self.outgoing.clear();
         self.waiting.clear();
         self.failures = self.failures.saturating_add(1);
+        let budget = if self.greeted {
+            self.options.retry_budget
+        } else {
+            self.options.connect_budget
+        };
         let retry = Retry {
             attempt: self.failures,
-            delay: self.options.delay(self.failures),
+            delay: self.options.delay(self.failures, budget),
             reason,
         };
         let delay = retry.delay;
-        let spent = self.failures >= self.options.retry_budget;
+        let spent = self.failures >= budget;
         for pending in self.calls.values_mut() {
             pending.losses += 1;
         }

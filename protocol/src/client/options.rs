@@ -15,7 +15,9 @@ pub struct ClientOptions {
     pub first_delay: Duration,
     /// Longest delay between attempts.
     pub longest_delay: Duration,
-    /// Failed attempts in a row after which calls fail and views are blocked.
+    /// Failed attempts in a row after which calls fail and views are blocked, before the first hello.
+    pub connect_budget: u32,
+    /// Failed attempts in a row after which calls fail and views are blocked, once there was a hello.
     pub retry_budget: u32,
     /// Delay between attempts after the budget is spent.
     pub slow_delay: Duration,
@@ -36,6 +38,7 @@ impl Default for ClientOptions {
             package_version: PACKAGE_VERSION.to_owned(),
             first_delay: Duration::from_millis(250),
             longest_delay: Duration::from_secs(10),
+            connect_budget: 8,
             retry_budget: 8,
             slow_delay: Duration::from_secs(15),
             hello_timeout: Duration::from_secs(10),
@@ -47,18 +50,19 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Options of a one-shot command: a server that does not answer is reported after the first attempt.
+    /// Options of a one-shot command: a server that cannot be reached is reported after the first attempt. A connection that
+    /// breaks later is retried as usual, so that a command survives a restart of the server.
     #[must_use]
     pub fn impatient() -> Self {
         Self {
-            retry_budget: 1,
+            connect_budget: 1,
             ..Self::default()
         }
     }
 
     /// Delay before the attempt that follows `failures` failed ones, with up to a quarter of jitter taken off.
-    pub(crate) fn delay(&self, failures: u32) -> Duration {
-        if failures >= self.retry_budget {
+    pub(crate) fn delay(&self, failures: u32, budget: u32) -> Duration {
+        if failures >= budget {
             return jittered(self.slow_delay);
         }
         jittered(doubled(
@@ -92,10 +96,7 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_cap_and_slow_down_after_the_budget() {
-        let options = ClientOptions {
-            retry_budget: 10,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::default();
         for (failures, whole) in [
             (1, 250),
             (2, 500),
@@ -105,7 +106,7 @@ mod tests {
             (9, 10_000),
             (10, 15_000),
         ] {
-            let delay = options.delay(failures).as_millis();
+            let delay = options.delay(failures, 10).as_millis();
             assert!(
                 delay <= whole && delay >= whole * 3 / 4,
                 "{failures} failures: {delay} ms"

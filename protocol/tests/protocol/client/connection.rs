@@ -53,7 +53,7 @@ async fn stops_at_a_server_of_another_version() {
 #[tokio::test(start_paused = true)]
 async fn retries_with_growing_delays_until_the_budget_is_spent_and_slowly_after() {
     let options = ClientOptions {
-        retry_budget: 4,
+        connect_budget: 4,
         ..ClientOptions::default()
     };
     let (client, mut server) = start(options);
@@ -107,6 +107,21 @@ async fn an_impatient_client_reports_the_first_failure() {
     server.refuse(true);
     let error = client.ready().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { attempts: 1, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impatient_client_survives_a_restart_of_its_server() {
+    let (client, mut server) = start(ClientOptions::impatient());
+    let call = tokio::spawn(async move { client.run_cancel(&RunRef::current("run-1")).await });
+    let first = server.greet().await.request().await;
+    server.refuse(true);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.refuse(false);
+    let mut peer = server.greet().await;
+    let second = peer.request().await;
+    assert_eq!(first.idempotency_key, second.idempotency_key);
+    peer.accept(&second, receipt()).await;
+    assert_eq!(call.await.unwrap().unwrap().receipt.run_id, "run-1");
 }
 
 #[tokio::test(start_paused = true)]
