@@ -52,7 +52,8 @@ pub struct Watching {
     publisher: Publisher,
     sink: ConnectionSink,
     subscription_id: String,
-    target: Target,
+    /// `None` once it was started.
+    target: Option<Target>,
 }
 
 #[derive(Debug)]
@@ -125,7 +126,7 @@ impl Publisher {
             publisher: self.clone(),
             sink: sink.clone(),
             subscription_id: subscription_id.to_owned(),
-            target,
+            target: Some(target),
         }
     }
 
@@ -247,14 +248,23 @@ impl Publisher {
 impl Watching {
     /// Makes the subscription, replacing an older one of the same id; its first snapshot is delivered at once. Nothing
     /// happens when the connection was closed, or got as many other subscriptions as it may have meanwhile.
-    pub fn start(self) {
+    pub fn start(mut self) {
         let Ok(slot) = self.sink.open(&self.subscription_id) else {
             return;
         };
-        self.publisher.tell(match self.target {
-            Target::Run(run_id) => Command::WatchRun { run_id, slot },
-            Target::List(list, window) => Command::WatchList { list, window, slot },
-        });
+        match self.target.take() {
+            Some(Target::Run(run_id)) => self.publisher.tell(Command::WatchRun { run_id, slot }),
+            Some(Target::List(list, window)) => self.publisher.tell(Command::WatchList { list, window, slot }),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if self.target.is_some() {
+            self.publisher.tell(Command::Prune);
+        }
     }
 }
 

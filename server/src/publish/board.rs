@@ -79,8 +79,8 @@ pub(crate) struct Board {
 
 impl Board {
     /// Somebody asks whether a run can be watched.
-    pub(crate) fn join_run(&mut self, run_id: &Arc<str>, join: Join) {
-        self.runs.entry(Arc::clone(run_id)).or_default().join(join);
+    pub(crate) fn join_run(&mut self, run_id: &Arc<str>, join: Join, now: Instant) {
+        self.runs.entry(Arc::clone(run_id)).or_default().join(join, now);
     }
 
     /// Somebody watches a run.
@@ -112,7 +112,7 @@ impl Board {
 
     /// Drops watchers whose subscription is gone, and what nobody needs.
     pub(crate) fn prune(&mut self, now: Instant) {
-        self.runs.retain(|_, topic| topic.prune());
+        self.runs.retain(|_, topic| topic.prune(now));
         self.lists.retain(|_, topic| topic.prune(now));
     }
 
@@ -126,11 +126,15 @@ impl Board {
     /// The reads to start now.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Job> {
         let mut jobs = Vec::new();
-        for (run_id, topic) in &mut self.runs {
+        self.runs.retain(|run_id, topic| {
             if topic.due_at(now).is_some_and(|at| at <= now) {
-                jobs.push(Job::Run(topic.start(run_id)));
+                match topic.start(run_id) {
+                    Some(job) => jobs.push(Job::Run(job)),
+                    None => return topic.is_needed(now),
+                }
             }
-        }
+            true
+        });
         self.lists.retain(|filter, topic| {
             if topic.due_at(now).is_some_and(|at| at <= now) {
                 match topic.start(filter, now) {

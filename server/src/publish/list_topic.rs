@@ -57,6 +57,12 @@ struct WatchedWindow {
     wanted: bool,
 }
 
+impl WatchedWindow {
+    fn is_wanted(&self) -> bool {
+        self.wanted && (!self.watchers.is_empty() || !self.joins.is_empty())
+    }
+}
+
 impl ListTopic {
     pub(crate) fn new(feed: RunListFeed, now: Instant) -> Self {
         Self {
@@ -154,7 +160,7 @@ impl ListTopic {
         if self.is_idle() {
             return Some(self.last_used + KEEP);
         }
-        if !self.pages.is_empty() || self.windows.iter().any(|watched| watched.wanted) {
+        if !self.pages.is_empty() || self.windows.iter().any(WatchedWindow::is_wanted) {
             return Some(now);
         }
         let change = (!self.changes.is_none()).then(|| self.not_before.unwrap_or(now));
@@ -181,7 +187,8 @@ impl ListTopic {
             windows: self
                 .windows
                 .iter()
-                .map(|watched| (watched.window, watched.wanted))
+                .filter(|watched| !watched.watchers.is_empty() || !watched.joins.is_empty())
+                .map(|watched| (watched.window, watched.is_wanted()))
                 .collect(),
             send_all: times_due || expired,
             pages: std::mem::take(&mut self.pages),

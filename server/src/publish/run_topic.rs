@@ -1,7 +1,7 @@
 //! One watched run: its watchers, its latest encoded view, and when it is read again.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use piw_protocol::frame::MAX_FRAME;
 use tokio::sync::oneshot;
@@ -24,7 +24,12 @@ pub(crate) struct RunTopic {
     not_before: Option<Instant>,
     valid_until: Option<Instant>,
     building: bool,
+    /// Until when the view is kept for somebody who asked whether the run can be watched.
+    kept_until: Option<Instant>,
 }
+
+/// How long a view is kept between the answer that a run can be watched and the watch.
+const KEEP: Duration = Duration::from_secs(2);
 
 /// What the latest view needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,8 +45,9 @@ enum Freshness {
 
 impl RunTopic {
     /// Somebody asks whether the run can be watched; a current view answers at once.
-    pub(crate) fn join(&mut self, join: Join) {
+    pub(crate) fn join(&mut self, join: Join, now: Instant) {
         if self.latest.is_some() && self.state == Freshness::Fresh {
+            self.kept_until = Some(now + KEEP);
             // The other end may have gone away; then nobody needs the answer.
             let _ = join.send(Ok(()));
         } else {
@@ -71,19 +77,28 @@ impl RunTopic {
     }
 
     /// Drops watchers that are gone; whether anybody still needs the topic.
-    pub(crate) fn prune(&mut self) -> bool {
+    pub(crate) fn prune(&mut self, now: Instant) -> bool {
         self.watchers.retain(SlotHandle::is_open);
-        self.is_needed()
+        self.is_needed(now)
     }
 
-    fn is_needed(&self) -> bool {
-        self.building || !self.watchers.is_empty() || !self.joins.is_empty()
+    /// Nobody watches, asks or waits; the view is at most kept for a while.
+    fn is_idle(&self) -> bool {
+        !self.building && self.watchers.is_empty() && self.joins.is_empty()
     }
 
-    /// When the run wants to be read, if it does.
+    /// Whether the topic is still of use.
+    pub(crate) fn is_needed(&self, now: Instant) -> bool {
+        !self.is_idle() || self.kept_until.is_some_and(|until| until > now)
+    }
+
+    /// When the run wants to be read or, idle, to be forgotten.
     pub(crate) fn due_at(&self, now: Instant) -> Option<Instant> {
         if self.building {
             return None;
+        }
+        if self.is_idle() {
+            return Some(self.kept_until.unwrap_or(now));
         }
         match self.state {
             Freshness::Fresh => self.valid_until,
@@ -91,8 +106,11 @@ impl RunTopic {
         }
     }
 
-    /// Starts a read; the caller has checked [`Self::due_at`].
-    pub(crate) fn start(&mut self, run_id: &Arc<str>) -> RunJob {
+    /// Starts a read, when [`Self::due_at`] says so; `None` when the topic is idle.
+    pub(crate) fn start(&mut self, run_id: &Arc<str>) -> Option<RunJob> {
+        if self.is_idle() {
+            return None;
+        }
         let known = match self.state {
             Freshness::Changed => self.latest.as_ref().and_then(|view| view.revision),
             // A view whose time ran out is made again although nothing was committed.
@@ -103,23 +121,23 @@ impl RunTopic {
         if known.is_none() {
             self.valid_until = None;
         }
-        RunJob {
+        Some(RunJob {
             run_id: Arc::clone(run_id),
             known,
-        }
+        })
     }
 
     /// Takes the result of a read; whether the topic is still needed.
     pub(crate) fn finish(&mut self, run_id: &Arc<str>, result: Result<RunBuild, ViewError>, now: Instant) -> bool {
         self.building = false;
         match result {
-            Ok(RunBuild::Unchanged) => self.answer_joins(&Ok(())),
+            Ok(RunBuild::Unchanged) => self.welcome(now),
             Ok(RunBuild::Built { view, valid_until }) => {
                 self.valid_until = valid_until;
                 self.not_before = Some(now + INTERVAL);
                 self.watchers.retain(|slot| deliver(&view, slot, run_id));
                 self.latest = Some(view);
-                self.answer_joins(&Ok(()));
+                self.welcome(now);
             }
             Err(error @ ViewError::RunNotFound { .. }) => self.fail(run_id, &error),
             Err(error) => {
@@ -127,7 +145,15 @@ impl RunTopic {
                 self.fail(run_id, &error);
             }
         }
-        self.is_needed()
+        self.is_needed(now)
+    }
+
+    /// Tells those who asked that the run can be watched.
+    fn welcome(&mut self, now: Instant) {
+        if !self.joins.is_empty() {
+            self.kept_until = Some(now + KEEP);
+        }
+        self.answer_joins(&Ok(()));
     }
 
     fn fail(&mut self, run_id: &str, error: &ViewError) {
@@ -139,6 +165,7 @@ impl RunTopic {
             ));
         }
         self.latest = None;
+        self.kept_until = None;
         self.answer_joins(&Err(error.clone()));
     }
 

@@ -111,7 +111,7 @@ impl Task {
     fn command(&self, board: &mut Board, command: Command) {
         let now = Instant::now();
         match command {
-            Command::JoinRun { run_id, join } => board.join_run(&run_id, join),
+            Command::JoinRun { run_id, join } => board.join_run(&run_id, join, now),
             Command::WatchRun { run_id, slot } => board.watch_run(&run_id, slot),
             Command::JoinList { list, window, join } => self.list(board, list, now).join(window, join),
             Command::WatchList { list, window, slot } => self.list(board, list, now).watch(window, slot),

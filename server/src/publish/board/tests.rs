@@ -59,7 +59,7 @@ impl Play {
     /// A run watched through `sink`, its first view delivered.
     fn watch(&mut self, sink: &ConnectionSink, subscription: &str) {
         let (join, mut joined) = oneshot::channel();
-        self.board.join_run(&"r".into(), join);
+        self.board.join_run(&"r".into(), join, self.now);
         if joined.try_recv().is_err() {
             assert_eq!(self.due().len(), 1);
             self.done(built(1));
@@ -128,12 +128,12 @@ fn a_second_watcher_shares_the_view_and_a_slow_one_gets_the_newest() {
     let (mut play, fast, slow) = (Play::new(), ConnectionSink::new(), ConnectionSink::new());
     play.watch(&fast, "s");
     play.watch(&slow, "other");
-    for revision in 2..10 {
+    for next in 2..10 {
         play.pass(20);
         play.touch();
         assert_eq!(play.due().len(), 1);
-        play.done(built(revision));
-        assert_eq!(super::tests::revision(&fast), Some(revision));
+        play.done(built(next));
+        assert_eq!(revision(&fast), Some(next));
     }
     assert_eq!((revision(&slow), revision(&slow)), (Some(9), None));
 }
@@ -142,7 +142,7 @@ fn a_second_watcher_shares_the_view_and_a_slow_one_gets_the_newest() {
 fn a_missing_run_installs_nothing() {
     let mut play = Play::new();
     let (join, mut joined) = oneshot::channel();
-    play.board.join_run(&"r".into(), join);
+    play.board.join_run(&"r".into(), join, play.now);
     assert_eq!(play.due().len(), 1);
     play.done(Err(ViewError::RunNotFound { run_id: "r".into() }));
     assert!(matches!(joined.try_recv(), Ok(Err(ViewError::RunNotFound { .. }))));
@@ -223,14 +223,47 @@ fn a_view_whose_time_ran_out_is_made_again() {
 }
 
 #[test]
+fn a_view_is_made_once_for_the_answer_and_the_watch() {
+    let (mut play, sink) = (Play::new(), ConnectionSink::new());
+    let (join, mut joined) = oneshot::channel();
+    play.board.join_run(&"r".into(), join, play.now);
+    play.due();
+    play.done(built(1));
+    assert!(matches!(joined.try_recv(), Ok(Ok(()))));
+    assert_eq!(play.due(), [], "nobody watches yet");
+    play.touch();
+    play.pass(1_000);
+    assert_eq!(play.due(), [], "nobody watches yet");
+    play.board.watch_run(&"r".into(), sink.open("s").unwrap());
+    assert_eq!(revision(&sink), Some(1));
+    assert_eq!(play.due(), [Some(1)], "what changed meanwhile follows");
+    play.done(built(2));
+    assert_eq!(revision(&sink), Some(2));
+}
+
+#[test]
+fn a_view_that_nobody_fetched_is_forgotten() {
+    let mut play = Play::new();
+    let (join, _joined) = oneshot::channel();
+    play.board.join_run(&"r".into(), join, play.now);
+    play.due();
+    play.done(built(1));
+    assert_eq!(play.board.topics(), (1, 0));
+    play.pass(2_000);
+    assert_eq!((play.due(), play.board.topics()), (vec![], (0, 0)));
+}
+
+#[test]
 fn a_run_without_watchers_is_forgotten() {
     let (mut play, sink) = (Play::new(), ConnectionSink::new());
     play.watch(&sink, "s");
     sink.remove("s");
+    play.pass(2_000);
     play.board.prune(play.now);
     assert_eq!(play.board.topics(), (0, 0));
     play.watch(&sink, "s");
     sink.close();
+    play.pass(2_000);
     play.board.prune(play.now);
     assert_eq!(play.board.topics(), (0, 0));
 }
