@@ -398,25 +398,21 @@ impl RunListFeed {
 /// Edits that lead from one sorted list to another.
 fn difference(old: &[i64], new: &[i64]) -> Vec<Edit> {
     let mut edits = Vec::new();
-    let (mut left, mut right) = (old.iter().peekable(), new.iter().peekable());
-    loop {
-        match (left.peek(), right.peek()) {
-            (None, None) => return edits,
-            (Some(a), Some(b)) if a == b => {
-                left.next();
-                right.next();
+    let (mut at, mut next) = (0, 0);
+    while at < old.len() || next < new.len() {
+        match (old.get(at), new.get(next)) {
+            (Some(left), Some(right)) if left == right => (at, next) = (at + 1, next + 1),
+            (Some(left), right) if right.is_none_or(|right| left < right) => {
+                edits.push(Edit::Removed(*left));
+                at += 1;
             }
-            (Some(a), b) if b.is_none_or(|b| a < b) => {
-                edits.push(Edit::Removed(**a));
-                left.next();
+            (_, right) => {
+                edits.extend(right.map(|right| Edit::Added(*right)));
+                next += 1;
             }
-            (_, Some(b)) => {
-                edits.push(Edit::Added(**b));
-                right.next();
-            }
-            (Some(_), None) => return edits,
         }
     }
+    edits
 }
 
 fn render(
@@ -478,4 +474,68 @@ fn item(reader: &Reader, facts: &RunFacts, now: i64) -> Result<(RunListItem, Opt
         possibly_interrupted: derived.possibly_interrupted,
     };
     Ok((item, derived.valid_until))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(members: &[i64]) -> RunListFeed {
+        let mut feed = RunListFeed::new(ListFilter::default(), "t");
+        feed.members = members.to_vec();
+        feed.is_loaded = true;
+        feed.commit(ListChange::Items, Vec::new());
+        feed
+    }
+
+    /// Applies a new state of the list as a reload does.
+    fn become_list(feed: &mut RunListFeed, members: &[i64]) {
+        let edits = difference(&feed.members, members);
+        feed.members = members.to_vec();
+        feed.commit(ListChange::Items, edits);
+    }
+
+    #[test]
+    fn every_kept_revision_gives_its_own_list() {
+        let lists: [&[i64]; 6] = [&[1, 2, 3], &[1, 2, 3, 4], &[2, 4], &[], &[5, 6], &[1, 2, 3, 5, 6, 9]];
+        let mut feed = feed(lists[0]);
+        let mut revisions = vec![feed.revision()];
+        for members in &lists[1..] {
+            become_list(&mut feed, members);
+            revisions.push(feed.revision());
+        }
+        for (revision, members) in revisions.iter().zip(lists) {
+            assert_eq!(feed.members_at(revision).as_deref(), Some(members), "{revision}");
+        }
+    }
+
+    #[test]
+    fn old_and_foreign_revisions_are_not_held() {
+        let mut feed = feed(&[1]);
+        let old = feed.revision();
+        for n in 0..KEPT_REVISIONS as i64 {
+            become_list(&mut feed, &[n]);
+        }
+        assert!(feed.members_at(&old).is_some());
+        become_list(&mut feed, &[7]);
+        assert!(feed.members_at(&old).is_none());
+        assert!(
+            feed.members_at(&RunListFeed::new(ListFilter::default(), "t").revision())
+                .is_none()
+        );
+        assert!(feed.members_at("").is_none());
+    }
+
+    #[test]
+    fn large_edits_leave_at_least_eight_revisions() {
+        let all: Vec<i64> = (0..40_000).collect();
+        let mut feed = feed(&[]);
+        let mut revisions = Vec::new();
+        for n in 0..20 {
+            become_list(&mut feed, if n % 2 == 0 { &all } else { &[] });
+            revisions.push(feed.revision());
+        }
+        assert!(feed.members_at(&revisions[0]).is_none());
+        assert_eq!(feed.members_at(&revisions[12]).map(|list| list.len()), Some(40_000));
+    }
 }

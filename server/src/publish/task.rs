@@ -7,7 +7,7 @@ use piw_protocol::canonical;
 use piw_protocol::envelope::EventKind;
 use piw_protocol::view::RunListPage;
 use piw_state::query::{Reader, run as runs};
-use piw_state::{ChangeFeed, State};
+use piw_state::{ChangeFeed, Changes, State};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -83,6 +83,8 @@ impl Task {
         let mut board = Board::default();
         let mut reads = JoinSet::new();
         loop {
+            // What is committed is known before anything is read: who was answered sees what was answered.
+            touch(&mut board, &self.changes.take());
             let now = Instant::now();
             for job in board.due(now) {
                 self.start(job, &mut reads);
@@ -93,11 +95,7 @@ impl Task {
                     Some(command) => self.command(&mut board, command),
                     None => break,
                 },
-                changes = self.changes.next() => {
-                    for change in changes.runs.values() {
-                        board.touch(&change.run_id, change.status);
-                    }
-                }
+                changes = self.changes.next() => touch(&mut board, &changes),
                 Some(done) = reads.join_next() => match done {
                     Ok(Done::Run { run_id, result }) => board.run_done(&run_id, result, Instant::now()),
                     Ok(Done::List { filter, build }) => board.list_done(&filter, build, Instant::now()),
@@ -145,6 +143,12 @@ impl Task {
                 });
             }
         }
+    }
+}
+
+fn touch(board: &mut Board, changes: &Changes) {
+    for change in changes.runs.values() {
+        board.touch(&change.run_id, change.status);
     }
 }
 

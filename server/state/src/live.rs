@@ -11,6 +11,7 @@ use crate::error::StateError;
 use crate::ids::{AttemptKey, NodeIndex};
 use crate::lease;
 use crate::names;
+use crate::query::graph::{CHECKPOINT_EVERY, write_checkpoint};
 use crate::value::Prepared;
 use crate::writer::Tx;
 
@@ -93,6 +94,9 @@ impl Live {
         }
         self.revision += step;
         let revision = self.revision;
+        if bump == Bump::Execution && self.step_count.is_multiple_of(CHECKPOINT_EVERY) {
+            write_checkpoint(tx.db, self.key.0)?;
+        }
         tx.changes.run(self.key, &self.run_id, false);
         if !self.status.is_terminal() {
             tx.cache.put(self);

@@ -47,7 +47,7 @@ pub enum QueryError {
 
 impl QueryError {
     /// A column holds what this program never writes.
-    pub(crate) fn corrupt(what: &'static str, message: impl ToString) -> Self {
+    pub(crate) fn corrupt(what: &'static str, message: impl std::fmt::Display) -> Self {
         Self::Corrupt {
             what,
             message: message.to_string(),

@@ -84,41 +84,9 @@ impl Fixture {
         }
     }
 
-    /// A graph whose nodes `n0 … n<count-1>` follow each other in a circle.
+    /// Stores the graph of [`circle`].
     pub fn circle(&self, count: usize) -> i64 {
-        let ids: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
-        let node = || NodeSnapshot {
-            node_type: NodeType::Compute,
-            action_execution: None,
-            effect: None,
-            status_detail: None,
-            timeout_ms: None,
-            summary: None,
-            human_decision: None,
-            expected_output: None,
-            allowed_tools: None,
-            notify_kind: None,
-            callbacks: vec!["run".into()],
-        };
-        let snapshot = DefinitionSnapshot {
-            schema: DEFINITION_SCHEMA.into(),
-            name: "flow".into(),
-            start_at: "n0".into(),
-            max_steps: None,
-            settings: false,
-            node_order: ids.clone(),
-            nodes: ids.iter().map(|id| (id.clone(), node())).collect::<BTreeMap<_, _>>(),
-            edges: (0..count)
-                .map(|n| EdgeSnapshot {
-                    from: ids[n].clone(),
-                    route: EdgeRoute::To {
-                        to: ids[(n + 1) % count].clone(),
-                    },
-                })
-                .collect(),
-            includes: Vec::new(),
-            exits: BTreeMap::new(),
-        };
+        let snapshot = circle(count);
         let json = canonical::to_string(&snapshot).unwrap();
         let digest = canonical::digest_bytes(json.as_bytes());
         let (inline, blob) = self.value(&json);
@@ -130,7 +98,7 @@ impl Fixture {
             )
             .unwrap();
         let id = self.sql.last_insert_rowid();
-        for (n, node_id) in ids.iter().enumerate() {
+        for (n, node_id) in snapshot.node_order.iter().enumerate() {
             self.sql
                 .execute(
                     "INSERT INTO definition_nodes (definition, node, node_id, node_type) VALUES (?1, ?2, ?3, 'compute')",
@@ -320,5 +288,42 @@ impl Fixture {
                 params![run, kind, inline, blob],
             )
             .unwrap();
+    }
+}
+
+/// A graph whose nodes `n0 … n<count-1>` follow each other in a circle.
+pub fn circle(count: usize) -> DefinitionSnapshot {
+    let ids: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+    let node = || NodeSnapshot {
+        node_type: NodeType::Compute,
+        action_execution: None,
+        effect: None,
+        status_detail: None,
+        timeout_ms: None,
+        summary: None,
+        human_decision: None,
+        expected_output: None,
+        allowed_tools: None,
+        notify_kind: None,
+        callbacks: vec!["run".into()],
+    };
+    DefinitionSnapshot {
+        schema: DEFINITION_SCHEMA.into(),
+        name: "flow".into(),
+        start_at: "n0".into(),
+        max_steps: Some(1_000_000),
+        settings: false,
+        node_order: ids.clone(),
+        nodes: ids.iter().map(|id| (id.clone(), node())).collect::<BTreeMap<_, _>>(),
+        edges: (0..count)
+            .map(|n| EdgeSnapshot {
+                from: ids[n].clone(),
+                route: EdgeRoute::To {
+                    to: ids[(n + 1) % count].clone(),
+                },
+            })
+            .collect(),
+        includes: Vec::new(),
+        exits: BTreeMap::new(),
     }
 }

@@ -176,9 +176,10 @@ fn carry(tx: &Tx<'_>, parent: RunKey, child: RunKey, checkpoint: AttemptKey) -> 
     ] {
         tx.db.prepare_cached(copy)?.execute((parent, child))?;
     }
-    // Graph checkpoints are derived and cover the same chain: the child makes its own when a page needs one.
     tx.db
         .prepare_cached("UPDATE runs SET last_attempt = ?2 WHERE id = ?1")?
         .execute((child, checkpoint))?;
+    // A page of the child's past starts here instead of walking the chain of its parents.
+    crate::query::graph::write_checkpoint(tx.db, child.0)?;
     Ok(())
 }
