@@ -15,7 +15,7 @@ use piw_protocol::child::{
     INLINE_VALUE_LIMIT, INPUT_LIMIT, RESOLVE_SCHEMA, ResolveInput, ResolveRequest, ResolveResponse, ResolvedDefinition,
 };
 use piw_protocol::frame::MAX_FRAME;
-use piw_protocol::run::ErrorInfo;
+use piw_protocol::run::{ErrorInfo, SourceRef};
 use serde_json::Value;
 
 use super::channel::{self, ChannelError};
@@ -129,8 +129,24 @@ where
         sources: source::source_map(&loaded),
         title,
         input: normalised,
-        warnings: Vec::new(),
+        warnings: warnings(&loaded.raw),
     })
+}
+
+/// What is allowed and probably not meant.
+fn warnings(raw: &RawDefinition) -> Vec<String> {
+    let stem = match &raw.source {
+        SourceRef::File { path, .. } => discover::name_of(Path::new(path)),
+        SourceRef::Builtin { id, .. } => Some(id.clone()),
+    };
+    let misnamed = stem.filter(|stem| *stem != raw.name);
+    let told = |stem: String| {
+        format!(
+            "the workflow calls itself \"{}\" but is started as \"{stem}\", the name of its file",
+            raw.name
+        )
+    };
+    misnamed.map(told).into_iter().collect()
 }
 
 fn read_input(input: &ResolveInput) -> Result<Value, Refusal> {

@@ -12,6 +12,8 @@ use piw_engine::Definition;
 use piw_protocol::canonical;
 use piw_protocol::child::{CHILD_PROTOCOL_VERSION, ChildBody, Command, LAUNCH_SCHEMA, ReplyPayload, RunnerLaunch};
 
+use tokio_util::sync::CancellationToken;
+
 use super::channel::{self, ChannelError};
 use super::client::{Client, Order, RequestError};
 use super::source::{self, Lookup, SourceChanged};
@@ -58,7 +60,7 @@ where
     };
     let commands = Commands::new(client.clone());
     let exit = generation(&client, &launch, &commands, start_host).await;
-    commands.sweep(crate::exec::command::LEFTOVER_GRACE).await;
+    Commands::end_all().await;
     leave(&client, exit).await
 }
 
@@ -107,6 +109,7 @@ where
         publisher: Arc::new(Publisher::new(client.clone())),
         run_id: launch.run_id.clone(),
         project: PathBuf::from(&launch.project_path),
+        leaving: CancellationToken::new(),
     };
     Execution::new(context, inputs).run(command, &launch.input_hash).await
 }

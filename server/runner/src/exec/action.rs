@@ -30,7 +30,6 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             ..self.args(running)
         };
         let end = self.end_of(self.call(running, CallbackField::Run, args).await)?;
-        self.commands.sweep(super::command::LEFTOVER_GRACE).await;
         let end = end.with_receipt(receipt::of_function(receipt::millis(started.elapsed())));
         match &effect {
             Some(effect) => self.settle_by_end(running, effect, end).await,

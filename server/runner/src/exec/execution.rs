@@ -10,8 +10,8 @@ use piw_protocol::canonical;
 use piw_protocol::child::{ChildBody, Command, ExecutionState, NodeFinish, NodeResultState, Position, ValueRef};
 use piw_protocol::run::NodeOutcome;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
+use super::command::LEFTOVER_GRACE;
 use super::node::{Abort, Attempt, Context, NodeEnd, Running, error};
 use super::planning::{Exits, InputCallbacks, Outputs, Proposal, exit_refused};
 use super::receipt::millis;
@@ -63,13 +63,25 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
 
     /// Executes until the generation ends.
     pub(crate) async fn run(mut self, command: Command, input_hash: &str) -> Exit {
-        let abort = match self.generation(command.state, input_hash).await {
-            Ok(exit) => return exit,
-            Err(abort) => abort,
+        let client = self.context.client.clone();
+        let leaving = self.context.leaving.clone();
+        let ordered = async {
+            client.ordered(Order::Cancel).await;
+            leaving.cancel();
+            // Processes are ended meanwhile; what does not come back ends with this process.
+            tokio::time::sleep(ABORT_PATIENCE).await;
+        };
+        let abort = tokio::select! {
+            biased;
+            result = self.generation(command.state, input_hash) => match result {
+                Ok(exit) => return exit,
+                Err(abort) => abort,
+            },
+            () = ordered => Abort::Ordered,
         };
         match abort {
             Abort::Ordered | Abort::Request(RequestError::ClaimLost | RequestError::Closed) => {
-                Exit::Ordered(self.context.client.order())
+                Exit::Ordered(client.order())
             }
             Abort::Park { reason, message } => Exit::Park { reason, message },
             broken @ (Abort::Request(_) | Abort::Content(_) | Abort::Engine(_)) => Exit::Broken(broken.to_string()),
@@ -229,28 +241,17 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         Ok(attempt)
     }
 
-    /// Executes an attempt; answers its end and its active time.
+    /// Executes an attempt; answers its end and its active time. Processes that it leaves behind are ended.
     async fn execute(&self, attempt: &Attempt<'d>) -> Result<(NodeEnd, Duration), Abort> {
         let started = Instant::now();
-        let cancel = CancellationToken::new();
         let running = Running {
             attempt,
             deadline: attempt.timeout.and_then(|timeout| started.checked_add(timeout)),
-            cancel: cancel.clone(),
         };
-        let work = self.context.execute(&running);
-        tokio::pin!(work);
-        let end = tokio::select! {
-            biased;
-            end = &mut work => end?,
-            () = self.context.client.ordered(Order::Cancel) => {
-                cancel.cancel();
-                // Processes are ended meanwhile; what does not come back ends with this process.
-                let _ = tokio::time::timeout(ABORT_PATIENCE, work).await;
-                return Err(Abort::Ordered);
-            }
-        };
-        Ok((end, started.elapsed()))
+        let end = self.context.execute(&running).await;
+        let active = started.elapsed();
+        self.context.commands.sweep(LEFTOVER_GRACE).await;
+        Ok((end?, active))
     }
 
     /// Commits an end with what follows. `None` when nothing follows in this generation.

@@ -39,6 +39,8 @@ pub(crate) struct Context<'d, H> {
     pub(crate) run_id: String,
     /// Its working directory.
     pub(crate) project: PathBuf,
+    /// Fires when whatever runs has to be aborted.
+    pub(crate) leaving: CancellationToken,
 }
 
 /// A started attempt.
@@ -63,8 +65,6 @@ pub(crate) struct Running<'a, 'd> {
     pub(crate) attempt: &'a Attempt<'d>,
     /// When its budget is used up.
     pub(crate) deadline: Option<Instant>,
-    /// Fires when the node has to be aborted.
-    pub(crate) cancel: CancellationToken,
 }
 
 /// How an attempt ended.
@@ -245,7 +245,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
 
     /// The end of a node whose callback failed. A cancelled callback of a runner that has to leave has no end.
     pub(crate) fn call_failed(&self, error: CallError) -> Result<NodeEnd, Abort> {
-        if error.kind == CallErrorKind::Cancelled && self.client.order() > crate::child::client::Order::Stop {
+        if error.kind == CallErrorKind::Cancelled && self.leaving.is_cancelled() {
             return Err(Abort::Ordered);
         }
         Ok(NodeEnd::of_call(error))
@@ -258,7 +258,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             extras: Map::new(),
             publish: None,
             deadline: running.deadline,
-            cancel: running.cancel.child_token(),
+            cancel: self.leaving.child_token(),
             pure: false,
         }
     }

@@ -310,6 +310,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
         let args = CallArgs {
             argument,
             deadline: Some(deadline),
+            cancel: self.leaving.child_token(),
             ..CallArgs::default()
         };
         bounded_call(&*self.host, callback, args).await

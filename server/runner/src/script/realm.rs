@@ -258,8 +258,9 @@ impl Realm {
                 Err(NotJson::Threw(error)) => Err(self.failure(&ctx, error)),
             }
         })?;
-        // Updates that were published without awaiting them count before the result does.
-        self.drive(|realm| realm.shared.pending.get() == 0 || realm.shared.publish.borrow().is_none())
+        // Updates that were published without awaiting them count before the result does; processes do not, they end with
+        // the call.
+        self.drive(|realm| realm.shared.pending.get() <= realm.shared.children.borrow().len())
             .await?;
         Ok(json)
     }

@@ -405,3 +405,113 @@ fn an_applied_command_is_adopted_and_parsed_again() {
     assert_eq!(server.final_output(), json!("out"));
     assert_eq!(project.read("applied").lines().count(), 1);
 }
+
+#[test]
+fn an_observed_effect_of_a_timed_out_node_is_read_back() {
+    let project = Project::new(
+        "import { defineWorkflow, action, observedEffect } from 'piw';
+         import { writeFileSync, existsSync } from 'node:fs';
+         export default defineWorkflow({
+            name: 'e', startAt: 'a',
+            nodes: { a: action({
+                timeoutMs: 300,
+                effect: observedEffect('x', { observe: () => existsSync('applied') ? 'applied' : 'unknown' }),
+                run: async () => { writeFileSync('applied', ''); await new Promise((r) => setTimeout(r, 60_000)); },
+            }) },
+            edges: [],
+         });",
+    );
+    let server = run(&project);
+    assert_eq!(server.step("a").outcome, NodeOutcome::TimedOut);
+    assert_eq!(server.effect_states(), [EffectState::Applied]);
+}
+
+#[test]
+fn a_caught_error_rejects_the_effect_and_a_timeout_of_a_manual_one_is_ambiguous() {
+    let project = effectful("manualEffect('x')");
+    project.write(
+        ".pi/workflows/main.workflow.ts",
+        &project
+            .read(".pi/workflows/main.workflow.ts")
+            .replace("return { done: true }", "throw new Error('no')"),
+    );
+    assert_eq!(run(&project).effect_states(), [EffectState::Rejected]);
+    let project = Project::with(
+        "{ name: 's', startAt: 's', nodes: { s: shell({ effect: manualEffect('x'), timeoutMs: 200, exec: () => ({ command: 'sleep', args: ['60'] }) }) }, edges: [] }",
+    );
+    let server = run(&project);
+    assert_eq!(server.step("s").outcome, NodeOutcome::TimedOut);
+    assert_eq!(server.effect_states(), [EffectState::Ambiguous]);
+}
+
+#[test]
+fn a_timed_out_batch_leaves_no_process() {
+    let project = Project::with(
+        "{
+            name: 'b', startAt: 'a',
+            nodes: { a: action({ timeoutMs: 800, effect: idempotentEffect('x'), run: (ctx) => runCommandBatch({
+                concurrency: 3, signal: ctx.signal,
+                commands: [1, 2, 3].map((n) => ({ id: 'c' + n, command: 'sh', args: ['-c', `echo $$ > pid${n}; exec sleep 300`] })),
+            }) }) },
+            edges: [],
+        }",
+    );
+    let server = run(&project);
+    assert_eq!(server.step("a").outcome, NodeOutcome::TimedOut);
+    for n in 1..=3 {
+        let pid = project.read(format!("pid{n}")).trim().parse().unwrap();
+        assert_eq!(ProcessIdentity::of(pid).unwrap(), None, "command {n} is gone");
+    }
+}
+
+#[test]
+fn a_batch_gets_everything_that_was_captured() {
+    let project = Project::with(
+        "{
+            name: 'b', startAt: 'a',
+            nodes: { a: action({ effect: idempotentEffect('x'), run: async () => {
+                const [all, missing, slow] = await runCommandBatch({ commands: [
+                    { command: 'sh', args: ['-c', 'yes x | head -c 400000'] },
+                    { command: 'no-such-program-here' },
+                    { command: 'sleep', args: ['300'], timeoutMs: 200 },
+                ] });
+                if (!all.ok) throw new Error(JSON.stringify(all)); return { length: all.stdout.length, missing: missing.error.message, slow: slow.signal };
+            } }) },
+            edges: [],
+        }",
+    );
+    let output = run(&project).final_output();
+    assert_eq!(output["length"], 400_000);
+    assert!(
+        output["missing"].as_str().unwrap().contains("command not found"),
+        "{output}"
+    );
+    assert_eq!(output["slow"], "SIGTERM");
+}
+
+#[test]
+fn children_of_script_code_die_with_their_node() {
+    let project = Project::new(
+        "import { defineWorkflow, action, idempotentEffect } from 'piw';
+         import { spawn } from 'node:child_process';
+         import { writeFileSync } from 'node:fs';
+         export default defineWorkflow({
+            name: 'c', startAt: 'a',
+            nodes: { a: action({ effect: idempotentEffect('x'), run: () => { const child = spawn('sleep', ['300'], { detached: true, stdio: 'ignore' }); writeFileSync('pid', String(child.pid)); return 1 } }) },
+            edges: [],
+         });",
+    );
+    run(&project);
+    let pid = project.read("pid").trim().parse().unwrap();
+    assert_eq!(ProcessIdentity::of(pid).unwrap(), None);
+}
+
+#[test]
+fn paced_lines_hold_the_command_back() {
+    let project = shell(
+        &sh("i=0; while [ $i -lt 130 ]; do echo $i; i=$((i+1)); done"),
+        "updates: { parseLine: (line) => ({ type: 'note', key: 'k', data: { line } }) }",
+    );
+    let server = run(&project);
+    assert_eq!(server.updates.len(), 130, "none is dropped, none is refused");
+}

@@ -1,7 +1,7 @@
 //! Generations of whole runs: order, routing, mounts, failures, restores, and leaving in time.
 
 use crate::support::{Act, Project, Server};
-use piw_protocol::child::{ChildBody, PushAction, ReplyOutcome, ValueRef};
+use piw_protocol::child::{ChildBody, PushAction, ValueRef};
 use piw_protocol::run::{NodeOutcome, RunStatus};
 use serde_json::json;
 
@@ -532,7 +532,6 @@ fn a_lost_claim_or_a_closed_channel_ends_the_runner_without_a_word() {
         assert_eq!(end.success, Some(true), "{act:?}");
         let last = &end.messages.last().unwrap().body;
         assert!(matches!(last, ChildBody::NodeFinished(_)), "nothing follows: {last:?}");
-        assert_eq!(ReplyOutcome::ClaimLost, ReplyOutcome::ClaimLost);
     }
 }
 
@@ -557,4 +556,122 @@ fn bad_outputs_fail_their_node_and_name_the_place() {
         assert_eq!(server.step("a").outcome, NodeOutcome::Failed, "{run}");
         assert!(server.error("a").contains(said), "{run}: {}", server.error("a"));
     }
+}
+
+#[test]
+fn nested_mounts_are_left_together_and_included_by_name() {
+    let project = Project::new(
+        "import { defineWorkflow, compute, includeWorkflow } from 'piw';
+         export default defineWorkflow({
+            name: 'outer', startAt: 'mid',
+            includes: { mid: includeWorkflow({ workflow: 'middle' }, { input: ({ input }) => ({ from: input }) }) },
+            nodes: { end: compute({ run: ({ outputs, results }) => ({ mid: outputs.mid, exit: results.mid.exit }) }) },
+            edges: [{ from: 'mid.out', to: 'end' }],
+         });",
+    );
+    project.write(
+        ".pi/workflows/middle.workflow.ts",
+        "import { defineWorkflow, compute, includeWorkflow } from 'piw';
+         export default defineWorkflow({
+            name: 'middle', startAt: 'in',
+            includes: { in: includeWorkflow({ workflow: './inner.workflow.ts' }, { input: ({ input }) => ({ ...input, by: 'middle' }) }) },
+            nodes: { wrap: compute({ run: ({ outputs }) => outputs.in }) },
+            edges: [{ from: 'in.good', to: 'wrap' }],
+            exits: { out: { node: 'wrap', validate: (value) => ({ wrapped: value }) } },
+         });",
+    );
+    project.write(
+        ".pi/workflows/inner.workflow.ts",
+        "import { defineWorkflow, compute } from 'piw';
+         export default defineWorkflow({
+            name: 'inner', startAt: 'work', nodes: { work: compute({ run: ({ input }) => ({ saw: input }) }) }, edges: [],
+            exits: { good: { node: 'work', validate: (value) => ({ ...value, checked: true }) } },
+         });",
+    );
+    for kill_at in 0..3 {
+        let mut server = project.start(json!("top"));
+        server.run_with(|message, server| match message.body {
+            ChildBody::NodeFinished(_) if server.steps.len() == kill_at => Act::CommitAndKill,
+            _ => Act::Answer,
+        });
+        if server.finished.is_none() {
+            server.run();
+        }
+        assert_eq!(server.path(), ["mid/in/work", "mid/wrap", "end"]);
+        let inner = json!({ "saw": { "from": "top", "by": "middle" }, "checked": true });
+        assert_eq!(
+            server.final_output(),
+            json!({ "mid": { "wrapped": inner }, "exit": "out" })
+        );
+    }
+}
+
+#[test]
+fn a_checkpoint_inside_a_mount_can_be_its_exit() {
+    let project = Project::new(
+        "import { defineWorkflow, compute, includeWorkflow } from 'piw';
+         import child from './child.workflow.ts';
+         export default defineWorkflow({
+            name: 'parent', startAt: 'sub',
+            includes: { sub: includeWorkflow(child, {}) },
+            nodes: { end: compute({ run: ({ outputs }) => outputs.sub }) },
+            edges: [{ from: 'sub.answered', to: 'end' }],
+         });",
+    );
+    project.write(
+        ".pi/workflows/child.workflow.ts",
+        "import { defineWorkflow, checkpoint } from 'piw';
+         export default defineWorkflow({
+            name: 'child', startAt: 'ask', nodes: { ask: checkpoint({ summary: 'Go on?' }) }, edges: [],
+            exits: { answered: { node: 'ask', validate: (value) => { if (value === 'no') throw new Error('it must be yes'); return { answer: value } } } },
+         });",
+    );
+    let mut server = project.start(json!(null));
+    server.run();
+    server.answer(json!("yes"));
+    server.run();
+    assert_eq!(server.final_output(), json!({ "answer": "yes" }));
+    let mut server = project.start(json!(null));
+    server.run();
+    server.answer(json!("no"));
+    server.run();
+    let error = server.finished.unwrap().error.unwrap();
+    assert_eq!(error.code.as_deref(), Some("exitValidation"));
+    assert!(error.message.contains("it must be yes"), "{}", error.message);
+}
+
+#[test]
+fn a_run_with_many_results_is_restored() {
+    let project = Project::new(
+        "import { defineWorkflow, compute } from 'piw';
+         const nodes = {}; const edges = [];
+         for (let i = 0; i < 40; i++) {
+            nodes['n' + i] = compute({ run: ({ outputs }) => ({ i, before: Object.keys(outputs).length, pad: 'p'.repeat(20_000) }) });
+            if (i) edges.push({ from: 'n' + (i - 1), to: 'n' + i });
+         }
+         export default defineWorkflow({ name: 'many', startAt: 'n0', nodes, edges });",
+    );
+    let mut server = project.start(json!(null));
+    server.run_with(|message, server| match message.body {
+        ChildBody::NodeFinished(_) if server.steps.len() == 35 => Act::CommitAndKill,
+        _ => Act::Answer,
+    });
+    server.run();
+    assert_eq!(server.final_output()["before"], 39);
+}
+
+#[test]
+fn memory_floods_fail_their_node() {
+    let project = Project::with(
+        "{ name: 'm', startAt: 'a', nodes: { a: compute({ run: () => { const all = []; for (;;) all.push('x'.repeat(1000) + all.length); } }) }, edges: [] }",
+    );
+    let mut server = project.start(json!(null));
+    server.run();
+    assert_eq!(server.step("a").outcome, NodeOutcome::Failed);
+    assert_eq!(
+        server.step("a").error.as_ref().unwrap().code.as_deref(),
+        Some("outOfMemory"),
+        "{}",
+        server.error("a")
+    );
 }

@@ -133,11 +133,20 @@ impl Commands {
 
     /// Ends every process below this runner except running commands and what belongs to them.
     pub(crate) async fn sweep(&self, grace: Duration) {
+        let keep: Vec<u32> = self.active().iter().copied().collect();
+        Self::end_all_but(&keep, grace).await;
+    }
+
+    /// Ends every process below this runner: it is about to leave.
+    pub(crate) async fn end_all() {
+        Self::end_all_but(&[], LEFTOVER_GRACE).await;
+    }
+
+    async fn end_all_but(keep: &[u32], grace: Duration) {
         if !tree::has_children() {
             return;
         }
-        let keep: Vec<u32> = self.active().iter().copied().collect();
-        if let Err(error) = group::end_descendants(std::process::id(), grace, &keep).await {
+        if let Err(error) = group::end_descendants(std::process::id(), grace, keep).await {
             tracing::error!(%error, "left-over processes cannot be listed");
         }
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::spec::DEFAULT_MAX_CHARS;
 use self::spec::ShellSpec;
-use super::command::{CommandError, Ending, Finished, LEFTOVER_GRACE, LineSink};
+use super::command::{CommandError, Ending, Finished, LineSink};
 use super::effect::{Effect, Reserved};
 use super::node::{Abort, Context, NodeEnd, Running, error};
 use super::publish::PublishError;
@@ -67,9 +67,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
                 Reserved::End(end) => return Ok(*end),
             }
         }
-        let processed = self.process(running, &spec).await;
-        self.commands.sweep(LEFTOVER_GRACE).await;
-        match processed? {
+        match self.process(running, &spec).await? {
             Ok(processed) => self.applied(running, effect.as_ref(), processed, extras).await,
             Err(end) => match &effect {
                 Some(effect) => self.settle_by_end(running, effect, *end).await,
@@ -141,7 +139,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = [left, spec.timeout].into_iter().flatten().min();
         let lines = self.line_sink(running);
-        let run = match self.commands.run(&spec.command, timeout, &running.cancel, lines).await {
+        let run = match self.commands.run(&spec.command, timeout, &self.leaving, lines).await {
             Ok(run) => run,
             Err(CommandError::Request(error)) => return Err(error.into()),
             Err(CommandError::NotStarted(why)) => {
