@@ -399,6 +399,8 @@
     const positional = argument === undefined || argument === null ? undefined : JSON.parse(argument);
     let result;
     if (field === "updates.parseLine") {
+      const streams = self.streams === undefined ? undefined : [self.streams].flat();
+      if (streams !== undefined && !streams.includes(positional?.stream)) return undefined;
       context.stream = positional?.stream;
       result = value.call(self, positional?.line, context);
     } else if (field === "title") {
