@@ -10,7 +10,7 @@ export default defineWorkflow({
   source: import.meta.url,
   input(value: unknown) {
     const given = (value ?? {}) as Record<string, unknown>;
-    return { path: given.path ?? ".", checks: given.checks };
+    return { path: String(given.path ?? "."), checks: given.checks };
   },
   title: ({ input }) => `Release readiness of ${(input as { path: string }).path}`,
   startAt: "health",

@@ -10,10 +10,12 @@ fn compiler(root: &Path) -> Option<PathBuf> {
     let given = std::env::var_os("PIW_TSC").map(PathBuf::from);
     let installed = root.join("target/typescript/node_modules/.bin/tsc");
     let candidates = [given, Some(installed), Some(PathBuf::from("tsc"))];
-    candidates
-        .into_iter()
-        .flatten()
-        .find(|tsc| Command::new(tsc).arg("--version").output().is_ok_and(|done| done.status.success()))
+    candidates.into_iter().flatten().find(|tsc| {
+        Command::new(tsc)
+            .arg("--version")
+            .output()
+            .is_ok_and(|done| done.status.success())
+    })
 }
 
 #[test]
@@ -34,6 +36,10 @@ fn examples_type_check() {
             std::fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
         }
     }
-    let done = Command::new(tsc).args(["-p", "."]).current_dir(dir.path()).output().unwrap();
+    let done = Command::new(tsc)
+        .args(["-p", "."])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
