@@ -8,6 +8,7 @@ mod bounds;
 mod content;
 mod display;
 mod error;
+mod filter;
 mod graph;
 mod list;
 mod nodes;
@@ -17,6 +18,7 @@ mod step;
 mod update;
 
 pub use error::ViewError;
-pub(crate) use list::{Changes, ListChange, ListFilter, RunListFeed, Window};
+pub(crate) use filter::{ListFilter, Window};
+pub(crate) use list::{Changes, ListChange, RunListFeed};
 pub(crate) use pages::content_chunk;
 pub(crate) use run::Projector;

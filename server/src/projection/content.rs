@@ -19,6 +19,8 @@ impl Contents {
     pub(crate) fn stored(&mut self, value: Option<StoredValue>) -> ViewValue {
         match value {
             None => ViewValue::Inline(Value::Null),
+            // What is stored inline is below the threshold already.
+            Some(StoredValue::Inline(value)) if canonical::depth(&value) <= INLINE_DEPTH => ViewValue::Inline(value),
             Some(StoredValue::Inline(value)) => self.value(value),
             Some(StoredValue::Content { blob, reference }) => {
                 let artifact = artifact(&reference);

@@ -10,148 +10,22 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use piw_protocol::canonical;
-use piw_protocol::ops::RunFilter;
-use piw_protocol::run::{DisplayStatus, RunStatus};
-use piw_protocol::view::{PAGE_BYTES, PAGE_ITEMS, RUN_LIST_SCHEMA, RunListItem, RunListPage};
+use piw_protocol::run::RunStatus;
+use piw_protocol::view::{PAGE_BYTES, RUN_LIST_SCHEMA, RunListItem, RunListPage};
 use piw_state::query::list::{self, ListKey};
 use piw_state::query::run::{self as runs, RunFacts};
 use piw_state::query::{QueryError, Reader, rfc3339};
 
 use super::bounds::{self, cut};
+use super::filter::{ListFilter, Window};
 use super::{ViewError, display, run};
 
 /// Revisions whose edits are kept. The protocol promises eight; a busy list changes up to sixty times a second.
 const KEPT_REVISIONS: usize = 1024;
 /// Edits kept over all of them.
 const KEPT_EDITS: usize = 65_536;
-/// Longest filter text in bytes.
-const FILTER_TEXT: usize = 256;
 /// Longest reason in a list row, in bytes.
 const REASON: usize = 256;
-
-/// A window of a list, newest run first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Window {
-    /// Index of the first item.
-    pub(crate) start: u64,
-    /// Most items.
-    pub(crate) limit: usize,
-}
-
-impl Window {
-    /// Reads the optional fields of a request.
-    pub(crate) fn new(start: Option<u64>, limit: Option<u32>) -> Result<Self, ViewError> {
-        let limit = limit.map_or(PAGE_ITEMS, |limit| limit as usize);
-        if limit == 0 || limit > PAGE_ITEMS {
-            return Err(ViewError::BadRequest {
-                field: "limit",
-                rule: format!("an integer of 1 to {PAGE_ITEMS}"),
-                value: limit.to_string(),
-            });
-        }
-        Ok(Self {
-            start: start.unwrap_or(0),
-            limit,
-        })
-    }
-}
-
-/// A checked filter.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct ListFilter {
-    /// Lower case.
-    text: Option<String>,
-    status: Option<Vec<DisplayStatus>>,
-    workflow: Option<String>,
-    created_after: Option<i64>,
-}
-
-impl ListFilter {
-    /// Checks a filter of a request.
-    pub(crate) fn new(filter: Option<&RunFilter>) -> Result<Self, ViewError> {
-        let Some(filter) = filter else {
-            return Ok(Self::default());
-        };
-        for (field, text) in [("filter.text", &filter.text), ("filter.workflow", &filter.workflow)] {
-            if let Some(text) = text
-                && text.len() > FILTER_TEXT
-            {
-                return Err(ViewError::BadRequest {
-                    field,
-                    rule: format!("at most {FILTER_TEXT} bytes"),
-                    value: format!("{} bytes", text.len()),
-                });
-            }
-        }
-        let created_after = match &filter.created_after {
-            None => None,
-            Some(text) => match text.parse::<jiff::Timestamp>() {
-                Ok(at) => Some(at.as_millisecond()),
-                Err(_) => {
-                    return Err(ViewError::BadRequest {
-                        field: "filter.createdAfter",
-                        rule: "an RFC 3339 instant such as 2026-01-31T12:00:00.000Z".to_owned(),
-                        value: cut(text, 64),
-                    });
-                }
-            },
-        };
-        Ok(Self {
-            text: filter
-                .text
-                .as_deref()
-                .map(str::to_lowercase)
-                .filter(|text| !text.is_empty()),
-            status: filter.status.clone(),
-            workflow: filter.workflow.clone(),
-            created_after,
-        })
-    }
-
-    /// Names the filter: equal filters have equal names.
-    pub(crate) fn name(filter: Option<&RunFilter>) -> Arc<str> {
-        match filter {
-            Some(filter) if *filter != RunFilter::default() => {
-                canonical::to_string(filter).unwrap_or_else(|_| "{}".to_owned()).into()
-            }
-            _ => "{}".into(),
-        }
-    }
-
-    fn is_everything(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn matches(&self, reader: &Reader, key: &ListKey, now: i64) -> Result<bool, QueryError> {
-        if self.created_after.is_some_and(|after| key.created_at < after)
-            || self.workflow.as_ref().is_some_and(|name| *name != key.workflow_name)
-        {
-            return Ok(false);
-        }
-        if let Some(text) = &self.text {
-            let found = [Some(&key.run_id), Some(&key.workflow_name), key.title.as_ref()]
-                .into_iter()
-                .flatten()
-                .any(|field| field.to_lowercase().contains(text.as_str()));
-            if !found {
-                return Ok(false);
-            }
-        }
-        let Some(wanted) = &self.status else { return Ok(true) };
-        let status = match key.status {
-            RunStatus::Completed => DisplayStatus::Completed,
-            RunStatus::Failed => DisplayStatus::Failed,
-            RunStatus::TimedOut => DisplayStatus::TimedOut,
-            RunStatus::Cancelled => DisplayStatus::Cancelled,
-            RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => match runs::facts_by_id(reader, key.id)? {
-                Some(facts) => display::status(&facts, now),
-                None => return Ok(false),
-            },
-        };
-        Ok(wanted.contains(&status))
-    }
-}
 
 /// What commits said about runs since a feed last looked.
 #[derive(Debug, Clone, PartialEq, Eq)]

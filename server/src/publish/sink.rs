@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::frame::EventFrame;
 
 /// Most subscriptions of one connection.
-pub const MAX_SUBSCRIPTIONS: usize = 256;
+pub const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// The event slots of one connection. Clones share them.
 #[derive(Debug, Clone, Default)]

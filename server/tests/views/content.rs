@@ -1,10 +1,14 @@
 //! Content: verified chunks of large values.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use piw_protocol::canonical::sha256_hex;
+use piw_protocol::child::ContentRef;
 use piw_protocol::ops::ContentRequest;
 use piw_protocol::view::{CONTENT_CHUNK, ViewValue};
 use piw_server::projection::ViewError;
+use piw_state::{ManualClock, RunKey, ViewContent, ViewContentSource};
 
 use crate::fixture::{Fixture, Run};
 
@@ -78,4 +82,53 @@ async fn content_is_served_only_under_its_run_and_name() {
     ));
     let end = get("r", reference.path.clone(), reference.bytes).await.unwrap();
     assert!(end.complete && end.data.is_empty());
+}
+
+#[tokio::test]
+async fn generated_content_goes_when_no_view_names_it() {
+    let clock = Arc::new(ManualClock::new());
+    let f = Fixture::with_clock(clock.clone()).await;
+    let run = f.run(f.circle(2), &Run::new("r", "queued"));
+    let content = |n: u32| {
+        let bytes = format!("text {n}").into_bytes();
+        let media_type = "text/plain; charset=utf-8".to_owned();
+        let reference = ContentRef {
+            sha256: sha256_hex(&bytes),
+            bytes: bytes.len() as u64,
+            media_type,
+        };
+        ViewContent {
+            reference,
+            source: ViewContentSource::Generated(bytes),
+        }
+    };
+    let store = async |contents: Vec<ViewContent>, named: &[ViewContent]| {
+        let named = named.iter().map(|content| content.reference.clone()).collect();
+        f.state.store_view_content(RunKey(run), contents, named).await.unwrap();
+    };
+    let stored = || -> u32 {
+        f.sql
+            .query_row("SELECT count(*) FROM run_view_content", [], |row| row.get(0))
+            .unwrap()
+    };
+    for n in 0..200 {
+        store(vec![content(n)], &[content(n)]).await;
+        store(vec![content(n)], &[content(n)]).await;
+    }
+    assert_eq!(stored(), 200, "a client may still fetch what it was shown a moment ago");
+    for _ in 0..31 {
+        clock.advance(10_000);
+        f.state.renew_server().await.unwrap();
+    }
+    store(vec![content(200)], &[content(0), content(200)]).await;
+    assert_eq!(
+        stored(),
+        201 - (201 - 64) + 1,
+        "the newest stay, and what the view names"
+    );
+    let get = |n: u32| {
+        let path = format!("artifacts/sha256/{}.txt", content(n).reference.sha256);
+        f.publisher.content("r", ContentRequest { path, offset: 0 })
+    };
+    assert!(get(0).await.is_ok() && get(200).await.is_ok() && get(1).await.is_err());
 }

@@ -1,13 +1,14 @@
 //! A state directory filled by SQL: histories of any length in a moment, states that take many commands to reach.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use piw_protocol::canonical;
 use piw_protocol::definition::{
     DEFINITION_SCHEMA, DefinitionSnapshot, EdgeRoute, EdgeSnapshot, NodeSnapshot, NodeType,
 };
 use piw_server::publish::Publisher;
-use piw_state::{ServerIdentity, State, StateOptions};
+use piw_state::{Clock, ServerIdentity, State, StateOptions, SystemClock};
 use rusqlite::{Connection, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -58,8 +59,16 @@ impl<'a> Run<'a> {
 
 impl Fixture {
     pub async fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new())).await
+    }
+
+    pub async fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::open(StateOptions::new(dir.path())).unwrap();
+        let state = State::open(StateOptions {
+            clock,
+            ..StateOptions::new(dir.path())
+        })
+        .unwrap();
         let identity = ServerIdentity {
             server_id: "test".into(),
             pid: std::process::id(),
