@@ -135,7 +135,8 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, CanonicalEr
     to_vec(value).map(|bytes| String::from_utf8(bytes).expect("the writer only writes UTF-8"))
 }
 
-/// Canonical bytes of a JSON value, whatever its depth.
+/// Canonical bytes of a JSON value, whatever its depth. It is written recursively: values from outside come
+/// through [`parse`] or are bounded elsewhere.
 #[must_use]
 pub fn write_value(value: &Value) -> Vec<u8> {
     write::to_vec(value, usize::MAX).expect("a JSON value has finite numbers and distinct string keys")

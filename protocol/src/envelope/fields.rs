@@ -2,32 +2,80 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{CLIENT_SCHEMA, EnvelopeError, is_id, is_revision};
 use crate::canonical::{self, CanonicalJson};
 use crate::ops::OperationError;
 
-/// The fields of an envelope that were not taken yet.
+/// Every field of any envelope.
+const KNOWN: &[&str] = &[
+    "clientId",
+    "connectionId",
+    "error",
+    "event",
+    "expectedRevision",
+    "idempotencyKey",
+    "operation",
+    "outcome",
+    "packageVersion",
+    "payload",
+    "receipt",
+    "requestId",
+    "revision",
+    "runId",
+    "schema",
+    "subscriptionId",
+    "type",
+];
+
+/// The fields of an envelope that were not taken yet. A frame full of unknown fields costs no more than one.
 pub(super) struct Fields<'a> {
-    fields: BTreeMap<Cow<'a, str>, &'a RawValue>,
+    fields: BTreeMap<&'static str, &'a RawValue>,
+    /// The first field that no envelope has.
+    unknown: Option<String>,
     /// Kind of envelope, for errors.
     pub(super) kind: &'static str,
+}
+
+/// Reads the top level of an object.
+struct TopLevel;
+
+impl<'de> Visitor<'de> for TopLevel {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+        let mut found = Fields {
+            fields: BTreeMap::new(),
+            unknown: None,
+            kind: "the envelope",
+        };
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if let Some(known) = KNOWN.iter().find(|known| **known == key) {
+                found.fields.insert(known, map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+                found.unknown.get_or_insert_with(|| key.into_owned());
+            }
+        }
+        Ok(found)
+    }
 }
 
 impl<'a> Fields<'a> {
     /// Reads the top level of a frame whose bytes are canonical.
     pub(super) fn read(frame: &'a [u8]) -> Result<Self, EnvelopeError> {
         canonical::check(frame)?;
-        if frame.first() != Some(&b'{') {
-            return Err(EnvelopeError::NotAnObject);
-        }
-        let fields = serde_json::from_slice(frame).map_err(|_| EnvelopeError::NotAnObject)?;
-        Ok(Self {
-            fields,
-            kind: "the envelope",
-        })
+        let mut reader = serde_json::Deserializer::from_slice(frame);
+        reader.deserialize_map(TopLevel).map_err(|_| EnvelopeError::NotAnObject)
     }
 
     fn take(&mut self, field: &'static str) -> Result<&'a RawValue, EnvelopeError> {
@@ -124,11 +172,11 @@ impl<'a> Fields<'a> {
 
     /// Refuses what is left.
     pub(super) fn end(self) -> Result<(), EnvelopeError> {
-        match self.fields.into_keys().next() {
+        match self.unknown.as_deref().or_else(|| self.fields.keys().next().copied()) {
             None => Ok(()),
             Some(field) => Err(EnvelopeError::UnknownField {
                 envelope: self.kind,
-                field: shortened(&field),
+                field: shortened(field),
             }),
         }
     }
