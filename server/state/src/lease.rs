@@ -63,6 +63,8 @@ pub(crate) struct Held<'a> {
     pub(crate) generation: u64,
     pub(crate) owner_id: &'a str,
     pub(crate) token: &'a Token,
+    /// Epoch of the server that took a run's claim; `None` for a server's own claim.
+    pub(crate) epoch: Option<u64>,
 }
 
 /// Takes the claim on a resource with the next generation, whoever held it. The caller has proved that it may.
@@ -98,12 +100,12 @@ pub(crate) fn renew(
     let mut statement = db.prepare_cached(
         "UPDATE leases SET heartbeat_at = :now, expires_clock_ms = :expires, expires_at = :wall
           WHERE resource = :resource AND generation = :generation AND owner_id = :owner AND token_hash = :hash
-            AND boot_id = :boot AND expires_clock_ms > :steady",
+            AND boot_id = :boot AND expires_clock_ms > :steady AND server_epoch IS :epoch",
     )?;
     let renewed = statement.execute(named_params! {
         ":now": now, ":expires": steady + LEASE_MS, ":wall": now + LEASE_MS, ":resource": held.resource,
         ":generation": held.generation, ":owner": held.owner_id, ":hash": held.token.hash(), ":boot": boot,
-        ":steady": steady,
+        ":steady": steady, ":epoch": held.epoch,
     })?;
     if renewed == 1 {
         return Ok(Ok(()));
@@ -113,17 +115,21 @@ pub(crate) fn renew(
 
 /// The first reason in the order of the checks.
 fn why_lost(db: &Connection, held: &Held<'_>) -> Result<ClaimLost, StateError> {
-    type Row = (u64, Option<String>, Option<Vec<u8>>);
-    let mut statement = db.prepare_cached("SELECT generation, owner_id, token_hash FROM leases WHERE resource = ?1")?;
+    type Row = (u64, Option<String>, Option<Vec<u8>>, Option<u64>);
+    let mut statement =
+        db.prepare_cached("SELECT generation, owner_id, token_hash, server_epoch FROM leases WHERE resource = ?1")?;
     let row: Option<Row> = statement
-        .query_row([held.resource], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .query_row([held.resource], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
         .optional()?;
     Ok(match row {
         None => ClaimLost::MissingAuthority,
-        Some((generation, _, _)) if generation != held.generation => ClaimLost::GenerationChanged,
-        Some((_, None, _) | (_, _, None)) => ClaimLost::MissingAuthority,
-        Some((_, Some(owner), _)) if owner != held.owner_id => ClaimLost::OwnerChanged,
-        Some((_, _, Some(hash))) if hash != held.token.hash() => ClaimLost::TokenChanged,
+        Some((generation, ..)) if generation != held.generation => ClaimLost::GenerationChanged,
+        Some((_, None, ..) | (_, _, None, _)) => ClaimLost::MissingAuthority,
+        // An older epoch of the same server is another owner.
+        Some((_, Some(owner), _, epoch)) if owner != held.owner_id || epoch != held.epoch => ClaimLost::OwnerChanged,
+        Some((_, _, Some(hash), _)) if hash != held.token.hash() => ClaimLost::TokenChanged,
         Some(_) => ClaimLost::Expired,
     })
 }

@@ -15,6 +15,8 @@
 //! | [`content`], `value` | large values |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod changes;
 pub mod clock;
 pub mod command;

@@ -186,6 +186,7 @@ pub(crate) fn renew(tx: &Tx<'_>, claim: &Claim) -> Result<Renewed, StateError> {
         generation: claim.generation,
         owner_id: &own.server_id,
         token: &claim.token,
+        epoch: Some(own.epoch),
     };
     lease::renew(tx.db, &held, tx.now, tx.steady, tx.boot)
 }

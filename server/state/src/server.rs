@@ -110,6 +110,15 @@ impl State {
         .await
     }
 
+    /// The epoch that this handle owns, for measuring without the writer thread.
+    #[cfg(feature = "bench")]
+    pub(crate) async fn own_epoch(&self) -> Result<OwnEpoch, StateError> {
+        self.write("own_epoch", Authority::None, |tx| {
+            tx.own.clone().ok_or(StateError::NoEpoch)
+        })
+        .await
+    }
+
     /// Ends the claim at a clean stop; the next server need not wait.
     ///
     /// # Errors
@@ -236,6 +245,7 @@ fn renew(db: &Connection, own: &OwnEpoch, now: i64, steady: i64, boot: &str) -> 
         generation: own.epoch,
         owner_id: &own.server_id,
         token: &own.token,
+        epoch: None,
     };
     match lease::renew(db, &held, now, steady, boot)? {
         Ok(()) => Ok(()),

@@ -178,6 +178,16 @@ impl State {
     }
 }
 
+/// Applies one message inside an open transaction, without the writer thread: for measuring.
+#[cfg(feature = "bench")]
+pub(crate) fn apply_alone(tx: &mut Tx<'_>, claim: &Claim, message: &ChildMessage) -> Result<ServerReply, StateError> {
+    let prepared = step::Prepared::of(&message.body)?;
+    match apply(tx, claim, message, prepared, &Loaded::new())? {
+        Answer::Reply(reply) => Ok(reply),
+        Answer::Needs(content) => Err(StateError::Invalid(format!("content {} is needed", content.sha256))),
+    }
+}
+
 fn apply(
     tx: &mut Tx<'_>,
     claim: &Claim,
