@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use piw_protocol::canonical::{self, INLINE_DEPTH};
 use piw_protocol::ops::RunStart;
 use piw_protocol::run::DisplayStatus;
 use piw_protocol::view::RunView;
@@ -51,9 +52,9 @@ fn request(session: &Session, args: &RunArgs, given: Value) -> Result<RunStart, 
         .to_str()
         .ok_or_else(|| Failure::usage(format!("the working directory {} is not UTF-8", project.display())))?
         .to_owned();
-    let bytes = piw_protocol::canonical::to_vec(&given)
-        .map_err(|error| Failure::usage(format!("--input cannot be sent: {error}")))?;
-    let (input, input_content) = if bytes.len() > INLINE_INPUT {
+    let bytes =
+        canonical::to_vec(&given).map_err(|error| Failure::usage(format!("--input cannot be sent: {error}")))?;
+    let (input, input_content) = if bytes.len() > INLINE_INPUT || canonical::depth(&given) > INLINE_DEPTH {
         let content = session.call(session.client().put_content(&bytes, "application/json"))?;
         (Value::Null, Some(content))
     } else {
