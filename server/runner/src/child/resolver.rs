@@ -294,18 +294,24 @@ fn load_refused(error: LoadError) -> Refusal {
 }
 
 fn graph_refused(problems: &[GraphProblem]) -> Refusal {
-    let mut message = String::new();
-    for problem in problems.iter().take(SHOWN_PROBLEMS) {
-        if !message.is_empty() {
-            message.push('\n');
-        }
-        // Writing to a string cannot fail.
-        let _ = write!(message, "{problem}");
-    }
+    let mut message = piw_engine::locate::report(problems.iter().take(SHOWN_PROBLEMS), source_text).join("\n");
     if problems.len() > SHOWN_PROBLEMS {
+        // Writing to a string cannot fail.
         let _ = write!(message, "\n… and {} more problems", problems.len() - SHOWN_PROBLEMS);
     }
     Refusal::new("graphInvalid", message)
+}
+
+/// The text of a workflow as problems name it, for finding lines in it; `None` costs only the line.
+fn source_text(file: &str) -> Option<String> {
+    const MOST: u64 = 4 * 1024 * 1024;
+    if let Some(id) = file.strip_prefix("builtin:") {
+        let shipped = crate::builtin::find(id)?;
+        return Some(String::from_utf8_lossy(&shipped.bytes).into_owned());
+    }
+    let mut text = String::new();
+    File::open(file).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn call_refused(code: &str, what: &str, failed: CallError) -> Refusal {
