@@ -106,7 +106,7 @@ pub fn composed() -> DefinitionSnapshot {
     definition
 }
 
-fn include(mount: &str, workflow: &str, start: &str) -> IncludeSnapshot {
+pub fn include(mount: &str, workflow: &str, start: &str) -> IncludeSnapshot {
     IncludeSnapshot {
         mount: mount.into(),
         workflow_name: workflow.into(),

@@ -223,7 +223,7 @@ impl GraphPanel {
     /// The whole drawing in a corner, with the visible part marked.
     fn minimap(&self, run: &Run, drawing: &Drawing, theme: &Theme, inner: Rect, buffer: &mut Buffer) {
         let (w, h) = (MINIMAP.0.min(inner.width / 4), MINIMAP.1.min(inner.height / 3));
-        if w < 8 || h < 4 {
+        if w < 12 || h < 5 {
             return;
         }
         let area = Rect::new(inner.right() - w, inner.bottom() - h, w, h);

@@ -43,3 +43,6 @@ pub use once::{OnceError, once};
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+
+#[cfg(test)]
+mod tests;

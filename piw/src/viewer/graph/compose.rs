@@ -9,9 +9,11 @@ use super::model::Graph;
 use crate::text::width;
 
 /// Narrowest and widest boxed card.
-const BOXED: (i32, i32) = (21, 37);
+const BOXED: (i32, i32) = (25, 39);
 /// Widest compact card.
 const COMPACT: i32 = 30;
+/// Longest name that decides the common width of cards.
+const ORDINARY: i32 = 14;
 /// Longest branch name.
 const LABEL: i32 = 18;
 
@@ -42,7 +44,13 @@ fn shift(drawing: &mut Drawing, dx: i32) {
         .paths
         .iter_mut()
         .flat_map(|path| &mut path.points)
-        .for_each(|point| point.x += dx);
+        // The way in starts on the border of a group; the whole drawing has none.
+        .for_each(|point| {
+            *point = Point {
+                x: point.x + dx,
+                y: point.y.max(0),
+            }
+        });
     drawing.labels.iter_mut().for_each(|label| label.at.x += dx);
     drawing.start.iter_mut().for_each(|start| start.x += dx);
 }
@@ -76,6 +84,8 @@ struct Composer<'a> {
     graph: &'a Graph,
     density: Density,
     folded: &'a BTreeSet<usize>,
+    /// Columns of the longest ordinary name.
+    common: i32,
     /// Places of every level in document order, by group (the last is the root).
     places: Vec<Vec<Place>>,
     /// Edges of every level: ends, label, graph edges.
@@ -88,10 +98,17 @@ type End = (Place, usize);
 impl<'a> Composer<'a> {
     fn new(graph: &'a Graph, density: Density, folded: &'a BTreeSet<usize>) -> Self {
         let levels = graph.groups.len() + 1;
+        let common = graph
+            .nodes
+            .iter()
+            .map(|node| (width(&node.name) as i32).min(ORDINARY))
+            .max()
+            .unwrap_or(0);
         let mut composer = Self {
             graph,
             density,
             folded,
+            common,
             places: vec![Vec::new(); levels],
             edges: vec![Vec::new(); levels],
         };
@@ -234,11 +251,12 @@ impl<'a> Composer<'a> {
         }
     }
 
+    /// Size of a card: one width for all ordinary names, so that columns line up, more for long ones.
     fn card_size(&self, name: &str) -> (i32, i32) {
         let name = width(name) as i32;
         match self.density {
-            Density::Boxed => ((name + 8).clamp(BOXED.0, BOXED.1) | 1, 3),
-            Density::Compact => ((name + 8).min(COMPACT) | 1, 1),
+            Density::Boxed => ((self.common.max(name) + 8).clamp(BOXED.0, BOXED.1) | 1, 3),
+            Density::Compact => ((self.common.max(name) + 8).min(COMPACT) | 1, 1),
             Density::Dots => (1, 1),
         }
     }

@@ -35,6 +35,8 @@ struct Router<'a> {
     gutters: Vec<Gutter>,
     /// By edge of the level: gutter and way out, for back edges.
     back: Vec<Option<(usize, Leave)>>,
+    /// By edge of the level: net that takes a back edge to the gutter, in the channel below its source.
+    back_net: Vec<usize>,
     /// Nets by channel; channel `c` lies above rank `c`.
     nets: Vec<Vec<Net>>,
     /// Net and end of every segment, in the channel above its lower vertex.
@@ -54,6 +56,7 @@ pub fn route(level: &Level, ranks: &Ranks, layered: &Layered, x: Vec<i32>) -> Pl
         x,
         gutters: Vec::new(),
         back: vec![None; level.edges.len()],
+        back_net: vec![0; level.edges.len()],
         nets: vec![Vec::new(); ranks.count + 1],
         segment_end: vec![(0, 0); layered.segments.len()],
         gutter_net: Vec::new(),
@@ -185,26 +188,23 @@ impl Router<'_> {
                         edges: vec![index],
                     };
                     self.nets[channel][net].gutters.push(end);
+                    self.back_net[index] = net;
                 }
             }
         }
         for gutter in &self.gutters {
             let channel = self.ranks.of[gutter.to];
-            let item = &self.level.items[gutter.to];
             let end = |x, slack| Bottom {
                 x,
                 label: String::new(),
                 slack,
                 edges: gutter.edges.clone(),
             };
-            let slack = if item.arrow && item.h > 0 {
-                (item.w / 2 - 3).max(0)
-            } else {
-                0
-            };
+            let slack = self.slack(gutter.to);
             self.gutter_net.push(self.nets[channel].len());
             self.nets[channel].push(Net {
                 top: None,
+                slack: 0,
                 bottoms: vec![end(self.x[gutter.to] + gutter.to_dx, slack)],
                 gutters: vec![end(gutter.column, 0)],
                 row: 0,
@@ -212,10 +212,23 @@ impl Router<'_> {
         }
     }
 
+    /// How far a line may stand off the middle of a box.
+    fn slack(&self, item: usize) -> i32 {
+        let item = &self.level.items[item];
+        if item.arrow && item.h > 0 {
+            (item.w / 2 - 3).max(0)
+        } else {
+            0
+        }
+    }
+
     fn net(&mut self, channel: usize, key: (usize, i32), by_port: &mut HashMap<(usize, i32), usize>) -> usize {
+        let item = self.layered.vertices[key.0].item;
+        let slack = item.map_or(0, |item| self.slack(item));
         *by_port.entry(key).or_insert_with(|| {
             self.nets[channel].push(Net {
                 top: Some(self.x[key.0] + key.1),
+                slack,
                 ..Net::default()
             });
             self.nets[channel].len() - 1
@@ -232,12 +245,7 @@ impl Router<'_> {
             .first()
             .filter(|_| first)
             .map_or_else(String::new, |edge| self.label(*edge));
-        let slack = match layered.vertices[segment.below].item {
-            Some(item) if self.level.items[item].arrow && self.level.items[item].h > 0 => {
-                (self.level.items[item].w / 2 - 3).max(0)
-            }
-            _ => 0,
-        };
+        let slack = layered.vertices[segment.below].item.map_or(0, |item| self.slack(item));
         let x = self.x[segment.below] + segment.below_dx;
         self.nets[channel][net].bottoms.push(Bottom {
             x,
@@ -295,8 +303,11 @@ impl Router<'_> {
 
     fn forward(&self, index: usize) -> Path {
         let edge = &self.level.edges[index];
+        let below = &self.nets[self.ranks.of[edge.from] + 1];
+        let first = self.layered.route[index].first();
+        let top = first.and_then(|segment| below[self.segment_end[*segment].0].top);
         let start = Point {
-            x: self.x[edge.from] + edge.from_dx,
+            x: top.unwrap_or(self.x[edge.from] + edge.from_dx),
             y: self.rank_y[self.ranks.of[edge.from]] + self.level.items[edge.from].h - 1,
         };
         let mut points = vec![start];
@@ -337,11 +348,9 @@ impl Router<'_> {
                 ]
             }
             _ => {
-                let x = self.x[edge.from] + edge.from_dx;
-                let net = self.nets[rank + 1]
-                    .iter()
-                    .position(|net| net.gutters.iter().any(|end| end.edges == [index]) && net.top == Some(x));
-                let y = self.row(rank + 1, net.unwrap_or(0));
+                let net = self.back_net[index];
+                let x = self.nets[rank + 1][net].top.unwrap_or(0);
+                let y = self.row(rank + 1, net);
                 vec![
                     Point {
                         x,

@@ -21,6 +21,8 @@ pub struct Bottom {
 pub struct Net {
     /// Column at the upper rank; none for a net that comes from the gutter.
     pub top: Option<i32>,
+    /// Columns by which the start may be moved to either side.
+    pub slack: i32,
     /// Ends at the lower rank.
     pub bottoms: Vec<Bottom>,
     /// Gutter columns that it reaches on the right, with the label and the edges of that branch.
@@ -182,24 +184,27 @@ fn topological(nets: &[Net], preferred: &[usize]) -> Result<Vec<usize>, (Vec<usi
     }
 }
 
-/// Moves an end of `net` away from the start of another net.
+/// Moves an end of `net` away from the start of another net, or that start away from the end.
 fn move_end(nets: &mut [Net], net: usize) -> bool {
-    let tops: Vec<i32> = nets
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != net)
-        .filter_map(|(_, other)| other.top)
-        .collect();
     let used: Vec<i32> = nets.iter().flat_map(Net::columns).collect();
+    let shifted = |x: i32, slack: i32| {
+        let shifts = (2..=slack).flat_map(|shift| [shift, -shift]);
+        shifts.map(|shift| x + shift).find(|moved| !used.contains(moved))
+    };
     for end in 0..nets[net].bottoms.len() {
         let Bottom { x, slack, .. } = nets[net].bottoms[end];
-        if !tops.contains(&x) {
+        let above = (0..nets.len()).find(|other| *other != net && nets[*other].top == Some(x));
+        let Some(above) = above.filter(|above| must_precede(&nets[*above], &nets[net])) else {
             continue;
-        }
-        let shifts = (2..=slack).flat_map(|shift| [shift, -shift]);
-        if let Some(shift) = shifts.into_iter().find(|shift| !used.contains(&(x + shift))) {
-            nets[net].bottoms[end].x = x + shift;
+        };
+        if let Some(moved) = shifted(x, slack) {
+            nets[net].bottoms[end].x = moved;
             nets[net].bottoms[end].slack = 0;
+            return true;
+        }
+        if let Some(moved) = shifted(x, nets[above].slack) {
+            nets[above].top = Some(moved);
+            nets[above].slack = 0;
             return true;
         }
     }

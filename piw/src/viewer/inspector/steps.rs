@@ -82,7 +82,7 @@ fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, deta
         (_, false, true) => "+",
     };
     let here = rows.run.cursor == Some(index);
-    let name_room = (rows.columns / 2).clamp(12, 36);
+    let name_room = name_room(rows);
     let name = Style::new().fg(theme.palette.text).add_modifier(if here {
         Modifier::BOLD | Modifier::UNDERLINED
     } else {
@@ -97,6 +97,22 @@ fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, deta
         Span::styled(fit(&clean(detail), room).into_owned(), theme.muted()),
     ];
     rows.push(spans, action);
+}
+
+/// Columns for node names: what the shown ones need, at most half of the row.
+fn name_room(rows: &Rows<'_>) -> usize {
+    let (_, steps) = rows.run.steps();
+    let current = rows
+        .run
+        .view
+        .as_ref()
+        .and_then(|view| view.state.current_node.as_deref());
+    let names = steps.iter().map(|step| step.step.node_id.as_str()).chain(current);
+    names
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .clamp(8, (rows.columns / 2).clamp(12, 40))
 }
 
 fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {

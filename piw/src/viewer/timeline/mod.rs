@@ -47,6 +47,9 @@ pub fn track(area: Rect) -> (u16, u16) {
     (x, end.saturating_sub(x + 1))
 }
 
+/// Columns from one step to the next on a track with room; on a crowded track several steps share a column.
+const SPREAD: u64 = 6;
+
 /// The step at a column of the track.
 #[must_use]
 pub fn step_at(area: Rect, column: u16, total: u64) -> Option<u64> {
@@ -54,24 +57,21 @@ pub fn step_at(area: Rect, column: u16, total: u64) -> Option<u64> {
     if column < x || column >= x + cells || total == 0 {
         return None;
     }
-    let at = u64::from(column - x);
-    Some(
-        if total <= u64::from(cells) {
-            at.min(total - 1)
-        } else {
-            (at * total + total / 2) / u64::from(cells)
-        }
-        .min(total - 1),
-    )
+    let (at, cells) = (u64::from(column - x), u64::from(cells));
+    let step = match cells / total {
+        0 => (at * total + total / 2) / cells,
+        gap => at / gap.min(SPREAD),
+    };
+    Some(step.min(total - 1))
 }
 
 fn column_of(step: u64, cells: u16, total: u64) -> u16 {
-    let column = if total <= u64::from(cells) {
-        step
-    } else {
-        step * u64::from(cells) / total
+    let room = u64::from(cells);
+    let column = match room / total.max(1) {
+        0 => step * room / total.max(1),
+        gap => step * gap.min(SPREAD),
     };
-    column.min(u64::from(cells.saturating_sub(1))) as u16
+    column.min(room.saturating_sub(1)) as u16
 }
 
 /// How current the view is, in words; the style says how bad that is.
