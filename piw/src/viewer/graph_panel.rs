@@ -88,13 +88,26 @@ impl GraphPanel {
         self.clamp(drawing, panel);
     }
 
+    /// Puts a node into the middle, as far as the drawing's edges allow.
+    fn center(&mut self, node: usize, drawing: &Drawing, panel: Rect) {
+        let inner = screen::inside(panel);
+        if let Some(card) = drawing.card_of(node) {
+            let middle = card.area.center();
+            self.origin = Point {
+                x: middle.x - i32::from(inner.width) / 2,
+                y: middle.y - i32::from(inner.height) / 2,
+            };
+        }
+        self.clamp(drawing, panel);
+    }
+
     /// Follows the run and keeps the view in bounds; called after everything that may have changed either.
     pub fn settle(&mut self, run: &Run, panel: Rect) {
         let Some(drawing) = run.drawing(self.density).map(Arc::clone) else {
             return;
         };
         match run.focus_node().filter(|_| self.follow) {
-            Some(node) => self.reveal(node, &drawing, panel, true),
+            Some(node) => self.center(node, &drawing, panel),
             None => self.clamp(&drawing, panel),
         }
     }

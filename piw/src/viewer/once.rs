@@ -303,10 +303,23 @@ mod tests {
     use crate::viewer::fixtures;
 
     #[test]
-    fn show() {
-        for fixture in [fixtures::running(), fixtures::failed(), fixtures::waiting()] {
-            let view = Arc::new(fixture.view());
-            println!("{}", frame(view, &fixture.definition, fixtures::START + 31_000));
+    fn frames_are_exact_and_show_the_whole_graph() {
+        for (name, fixture) in [
+            ("running", fixtures::running()),
+            ("failed", fixtures::failed()),
+            ("waiting", fixtures::waiting()),
+        ] {
+            let text = frame(Arc::new(fixture.view()), &fixture.definition, fixtures::START + 31_000);
+            assert_eq!(text.lines().count(), usize::from(LINES));
+            for line in text.lines() {
+                assert_eq!(width(line), usize::from(COLUMNS), "{line}");
+            }
+            for node in &fixture.definition.node_order {
+                assert!(text.contains(node.as_str()), "{node} is named");
+            }
+            let again = frame(Arc::new(fixture.view()), &fixture.definition, fixtures::START + 31_000);
+            assert_eq!(text, again);
+            insta::assert_snapshot!(name, text);
         }
     }
 }

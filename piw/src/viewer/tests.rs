@@ -178,13 +178,339 @@ fn opened(size: (u16, u16), fixture: &RunFixture) -> Stage {
 }
 
 #[test]
-fn show() {
-    for size in [(60, 20), (80, 24), (120, 40), (250, 60)] {
-        println!("{}", opened(size, &fixtures::running()).frame());
+fn a_running_run_at_every_size() {
+    for (width, height) in [(60, 20), (80, 24), (120, 40), (250, 80)] {
+        let stage = opened((width, height), &fixtures::running());
+        insta::assert_snapshot!(format!("running_{width}x{height}"), stage.frame());
     }
+}
+
+#[test]
+fn every_state_of_a_run() {
+    insta::assert_snapshot!("waiting", opened((120, 40), &fixtures::waiting()).frame());
     let mut stage = opened((120, 40), &fixtures::failed());
     stage.press("tab enter");
-    println!("{}", stage.frame());
+    insta::assert_snapshot!("failed_step_opened", stage.frame());
+    stage.press("4");
+    insta::assert_snapshot!("failed_info", stage.frame());
+    stage.press("2");
+    insta::assert_snapshot!("failed_time", stage.frame());
+    stage.press("3");
+    insta::assert_snapshot!("failed_trace", stage.frame());
     stage.press("?");
-    println!("{}", stage.frame());
+    insta::assert_snapshot!("help", stage.frame());
+    stage.press("esc :");
+    stage.press("r e s t");
+    insta::assert_snapshot!("palette", stage.frame());
+}
+
+#[test]
+fn nothing_to_show() {
+    let mut stage = Stage::new((80, 24), None);
+    insta::assert_snapshot!("loading", stage.frame());
+    stage.runs(0);
+    insta::assert_snapshot!("no_runs", stage.frame());
+    let stage = Stage::new((59, 19), None);
+    assert!(stage.frame().contains("piw needs 60 × 20"), "{}", stage.frame());
+}
+
+#[test]
+fn includes_fold() {
+    let fixture = RunFixture {
+        definition: fixtures::composed(),
+        visits: "prepare lint/collect lint/decide lint/deep/scan lint/deep/rate",
+        current: Some("lint/repair"),
+        status: "running",
+        controls: &[],
+    };
+    let mut stage = Stage::new((120, 50), Some("01JNE8-release-0001"));
+    stage.view(fixture.view());
+    insta::assert_snapshot!("include_open", stage.frame());
+    stage.press("x");
+    insta::assert_snapshot!("include_folded", stage.frame());
+    stage.press("x");
+    assert!(stage.frame().contains("decide"));
+}
+
+#[test]
+fn replay_goes_back_and_returns() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    let live = stage.frame();
+    stage.press("[");
+    // The position is shown at once; the graph follows when its page arrives.
+    assert!(stage.frame().contains("step 7 of 7"), "{}", stage.frame());
+    let request = stage.effects.iter().rev().find_map(|effect| match effect {
+        Effect::FetchPage { request, .. } => Some(request.clone()),
+        _ => None,
+    });
+    let request = request.expect("a page was asked for");
+    let view = fixtures::running().view();
+    let page = json!({
+        "schema": "pi-workflows.run-page.v1", "runId": view.run_id, "kind": "steps", "cursor": request.cursor,
+        "revision": view.revision, "start": 0, "total": 7,
+        "items": serde_json::to_value(&view.state.steps).unwrap(),
+        "graphSteps": serde_json::to_value(&view.graph_steps).unwrap(), "graphCursor": 7,
+        "takenTransitions": serde_json::to_value(&view.taken_transitions).unwrap(),
+    });
+    stage.send(Message::Page {
+        run_id: view.run_id.clone(),
+        request,
+        result: Ok(Arc::new(serde_json::from_value(page).unwrap())),
+    });
+    stage.press("[ [ [ [");
+    insta::assert_snapshot!("replay", stage.frame());
+    stage.press("L esc");
+    stage.press("0");
+    assert_eq!(stage.frame(), live, "returning to live restores the screen");
+}
+
+#[test]
+fn a_lost_connection_is_shown_and_offers_nothing() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    let retry = Retry {
+        attempt: 3,
+        delay: std::time::Duration::from_secs(2),
+        reason: "connection refused".into(),
+    };
+    stage.send(Message::Connection(ConnectionState::Reconnecting(retry.clone())));
+    let view = fixtures::running().view();
+    stage.send(Message::Run {
+        run_id: view.run_id.clone(),
+        view: None,
+        freshness: Freshness::Stale(retry),
+    });
+    insta::assert_snapshot!("stale", stage.frame());
+    stage.press("p c");
+    assert!(
+        stage
+            .effects
+            .iter()
+            .all(|effect| !matches!(effect, Effect::Command { .. }))
+    );
+    assert!(stage.model.popup.is_none());
+    assert!(stage.frame().contains("stale"), "{}", stage.frame());
+}
+
+#[test]
+fn commands_confirm_and_show_their_receipt() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    stage.press("c");
+    insta::assert_snapshot!("confirm_cancel", stage.frame());
+    stage.press("n");
+    assert!(
+        stage
+            .effects
+            .iter()
+            .all(|effect| !matches!(effect, Effect::Command { .. }))
+    );
+    stage.press("c y");
+    let sent = stage.effects.iter().any(|effect| {
+        matches!(
+            effect,
+            Effect::Command {
+                revision: 23,
+                command: super::message::Command::Cancel,
+                ..
+            }
+        )
+    });
+    assert!(sent, "the command names the execution revision that was on screen");
+    stage.send(Message::Decided {
+        command: super::message::Command::Cancel,
+        run_id: "01JNE8-release-0001".into(),
+        result: Err("run.cancel: stale_revision: revision 23 was expected, 24 is current".into()),
+    });
+    assert!(stage.frame().contains("stale_revision"), "{}", stage.frame());
+}
+
+#[test]
+fn a_checkpoint_is_answered_with_checked_json() {
+    let mut stage = opened((120, 40), &fixtures::waiting());
+    stage.press("a");
+    stage.press("{ x");
+    insta::assert_snapshot!("answer_invalid", stage.frame());
+    stage.press("enter");
+    assert!(
+        stage
+            .effects
+            .iter()
+            .all(|effect| !matches!(effect, Effect::Command { .. }))
+    );
+    stage.send(Message::Terminal(Event::Key(KeyEvent::new(
+        KeyCode::Char('u'),
+        KeyModifiers::CONTROL,
+    ))));
+    stage.send(Message::Terminal(Event::Paste("{\"approved\": true}".into())));
+    stage.press("enter");
+    let answered = stage.effects.iter().any(|effect| match effect {
+        Effect::Command {
+            command: super::message::Command::Answer(value),
+            ..
+        } => *value == json!({"approved": true}),
+        _ => false,
+    });
+    assert!(answered);
+}
+
+#[test]
+fn the_mouse_reaches_everything() {
+    let mut stage = opened((120, 40), &fixtures::failed());
+    // A tab, a run of the list, a tick of the timeline, a hint.
+    let inspector = stage.model.screen().unwrap().inspector;
+    stage.click(inspector.x + 30, inspector.y);
+    assert_eq!(stage.model.inspector.tab, super::inspector::Tab::Info);
+    stage.click(10, 3);
+    assert_eq!(stage.model.browser.selected_id.as_deref(), Some("run-0002"));
+    let mut stage = opened((120, 40), &fixtures::failed());
+    stage.click(29, 38);
+    assert_eq!(stage.model.run.as_ref().unwrap().cursor, Some(1));
+    let mut stage = opened((120, 40), &fixtures::failed());
+    let column = stage
+        .frame()
+        .lines()
+        .nth(39)
+        .unwrap()
+        .chars()
+        .position(|c| c == '?')
+        .unwrap();
+    stage.click(column as u16, 39);
+    assert!(stage.model.popup.is_some());
+    stage.click(0, 0);
+    assert!(stage.model.popup.is_none(), "a click beside a popup closes it");
+}
+
+#[test]
+fn hostile_text_never_reaches_the_screen_raw() {
+    let mut view = fixtures::failed().view();
+    let evil = "\u{1b}]0;owned\u{7}\u{202e}\u{200b}\u{9b}2J";
+    view.state.run_title = Some(evil.into());
+    view.display.reason = Some(evil.into());
+    view.state.error.as_mut().unwrap().message = format!("{evil}{}", "x".repeat(1 << 20));
+    for step in &mut view.state.steps {
+        step.step.output = json!({ evil: [evil, "long ".repeat(100_000)] });
+        step.step.status_detail = Some(evil.into());
+    }
+    let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
+    stage.view(view);
+    for keys in ["tab enter", "1 g enter", "2", "3", "4", "Z"] {
+        stage.press(keys);
+        for c in stage.frame().chars().filter(|c| *c != '\n') {
+            assert!(
+                !c.is_control() && !"\u{202e}\u{200b}".contains(c),
+                "{c:?} reached the screen"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_storm_of_input_never_panics() {
+    let mut state = 42u64;
+    let mut random = move |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let keys: Vec<KeyCode> = "?:jkhlgGtbfz+-0xZ,prcRay/[]{}L <>1234nqey"
+        .chars()
+        .map(KeyCode::Char)
+        .chain([
+            KeyCode::Tab,
+            KeyCode::Enter,
+            KeyCode::Esc,
+            KeyCode::Up,
+            KeyCode::Down,
+            KeyCode::Left,
+            KeyCode::Right,
+        ])
+        .chain([
+            KeyCode::PageUp,
+            KeyCode::PageDown,
+            KeyCode::Home,
+            KeyCode::End,
+            KeyCode::Backspace,
+            KeyCode::BackTab,
+        ])
+        .collect();
+    let mut stage = opened((120, 40), &fixtures::running());
+    let fixtures = [fixtures::running(), fixtures::failed(), fixtures::waiting()].map(|fixture| fixture.view());
+    for turn in 0..2_000 {
+        match random(20) {
+            0 => {
+                let (width, height) = (1 + random(200) as u16, 1 + random(70) as u16);
+                stage.send(Message::Terminal(Event::Resize(width, height)));
+            }
+            1 => stage.runs(random(500)),
+            2 => {
+                let mut view = fixtures[random(3) as usize].clone();
+                if let Some(run) = &stage.model.run {
+                    view.run_id.clone_from(&run.run_id);
+                }
+                stage.view(view);
+            }
+            3 => stage.send(Message::Tick(fixtures::START + 31_000 + turn * 300)),
+            4..10 => {
+                let kinds = [
+                    MouseEventKind::Down(MouseButton::Left),
+                    MouseEventKind::Drag(MouseButton::Left),
+                    MouseEventKind::Up(MouseButton::Left),
+                    MouseEventKind::ScrollDown,
+                    MouseEventKind::ScrollUp,
+                    MouseEventKind::ScrollLeft,
+                    MouseEventKind::Moved,
+                ];
+                let (width, height) = stage.model.size;
+                stage.send(Message::Terminal(Event::Mouse(MouseEvent {
+                    kind: kinds[random(kinds.len() as u64) as usize],
+                    column: random(u64::from(width) + 3) as u16,
+                    row: random(u64::from(height) + 3) as u16,
+                    modifiers: KeyModifiers::NONE,
+                })));
+            }
+            _ => {
+                let code = keys[random(keys.len() as u64) as usize];
+                stage.send(Message::Terminal(Event::Key(KeyEvent::new(code, KeyModifiers::NONE))));
+            }
+        }
+        if turn % 7 == 0 {
+            stage.frame();
+        }
+    }
+}
+
+#[test]
+fn sizes_from_tiny_to_huge_are_drawn() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    for (width, height) in [
+        (1, 1),
+        (2, 300),
+        (1000, 1),
+        (59, 20),
+        (60, 20),
+        (61, 23),
+        (99, 24),
+        (100, 25),
+        (700, 200),
+        (1000, 300),
+    ] {
+        stage.send(Message::Terminal(Event::Resize(width, height)));
+        let frame = stage.frame();
+        assert_eq!(frame.lines().count(), usize::from(height));
+        if width >= 60 && height >= 20 {
+            assert!(frame.contains("running"), "{width}x{height}\n{frame}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_viewer_has_nothing_to_do() {
+    let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
+    stage.view(fixtures::failed().view());
+    assert_eq!(stage.model.next_tick(), None, "a finished run has no clock");
+    stage.model.dirty = false;
+    stage.send(Message::Tick(fixtures::START + 99_000));
+    assert!(!stage.model.dirty, "a tick without a clock draws nothing");
+    stage.view(fixtures::running().view());
+    assert!(stage.model.next_tick().is_some());
 }

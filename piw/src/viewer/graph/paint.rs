@@ -377,8 +377,9 @@ impl Brush<'_, '_> {
             (false, false) => ("▾", &info.title),
             (false, true) => ("-", &info.title),
         };
-        let text = format!(" {mark} {} ", fit(title, (area.w - 7).max(1) as usize));
-        self.text(area.x + 2, area.y, &text, area.w - 4, theme.label());
+        let (x, room) = self.title_place(area, width(title) as i32 + 4);
+        let text = format!(" {mark} {} ", fit(title, (room - 4).max(1) as usize));
+        self.text(x, area.y, &text, room, theme.label());
         if group.folded {
             self.text(
                 area.x + 2,
@@ -388,6 +389,31 @@ impl Brush<'_, '_> {
                 theme.muted(),
             );
         }
+    }
+
+    /// First column and columns for a title of `wanted` columns on the upper border of a group: the widest piece between the
+    /// lines that cross the border, the first one that is wide enough.
+    fn title_place(&self, area: Area, wanted: i32) -> (i32, i32) {
+        let crossing = self.scene.drawing.paths.iter().filter_map(|path| {
+            let top = path.points.iter().find(|point| point.y == area.y)?;
+            (top.x > area.x && top.x < area.x + area.w - 1).then_some(top.x)
+        });
+        let mut columns: Vec<i32> = crossing.collect();
+        columns.push(area.x + area.w - 2);
+        columns.sort_unstable();
+        let mut from = area.x + 2;
+        let mut best = (from, 0);
+        for column in columns {
+            let room = column - from - 1;
+            if room > best.1 {
+                best = (from, room);
+            }
+            if best.1 >= wanted {
+                break;
+            }
+            from = column + 2;
+        }
+        best
     }
 
     fn frame(&mut self, area: Area, frame: &Frame, style: Style) {

@@ -121,12 +121,11 @@ impl Router<'_> {
         }
         for (index, edge) in self.level.edges.iter().enumerate() {
             let last = self.layered.order[self.ranks.of[edge.from]].last() == Some(&edge.from);
-            if let Some((gutter, leave)) = &mut self.back[index]
+            if let Some((_, leave)) = &mut self.back[index]
                 && last
                 && per_source[&edge.from] == 1
                 && self.level.items[edge.from].side.is_some()
             {
-                let _ = gutter;
                 *leave = Leave::Side;
             }
         }
@@ -138,13 +137,25 @@ impl Router<'_> {
             for &edge in &self.gutters[gutter].edges {
                 column = column.max(self.room_for_label(edge));
             }
-            while let Some(other) = order[..done].iter().map(|other| &self.gutters[*other]).find(|other| {
-                other.ranks.0 <= last + 1 && first <= other.ranks.1 + 1 && (other.column - column).abs() < 2
-            }) {
-                column = other.column + 2;
+            for &inner in &order[..done] {
+                let inner = &self.gutters[inner];
+                if inner.ranks.0 <= last + 1 && first <= inner.ranks.1 + 1 {
+                    column = column.max(inner.column + 2 + self.label_between(inner, &self.gutters[gutter]));
+                }
             }
             self.gutters[gutter].column = column;
         }
+    }
+
+    /// Columns for the label of an edge to `outer` whose source leads to `inner` as well.
+    fn label_between(&self, inner: &Gutter, outer: &Gutter) -> i32 {
+        let source = |edge: &usize| self.level.edges[*edge].from;
+        let shared = outer
+            .edges
+            .iter()
+            .filter(|edge| inner.edges.iter().any(|other| source(other) == source(edge)));
+        let labels = shared.map(|edge| self.label(*edge).chars().count() as i32);
+        labels.max().map_or(0, |label| if label == 0 { 0 } else { label + 2 })
     }
 
     /// The least gutter column that leaves room for the edge's label.
@@ -461,26 +472,24 @@ impl Router<'_> {
                 edges: graph_edges(end),
             });
         }
-        for end in net
-            .gutters
-            .iter()
-            .filter(|end| !end.label.is_empty() && net.top.is_some())
-        {
-            let from = net
-                .top
-                .into_iter()
-                .chain(net.bottoms.iter().map(|b| b.x))
-                .max()
-                .unwrap_or(0);
-            let at = Point {
-                x: from + 2,
-                y: top + net.row,
-            };
-            labels.push(Label {
-                at,
-                text: end.label.clone(),
-                edges: graph_edges(end),
-            });
+        let Some(start) = net.top else { return };
+        let mut from = net.bottoms.iter().map(|end| end.x).fold(start, i32::max);
+        let mut gutters: Vec<&Bottom> = net.gutters.iter().collect();
+        gutters.sort_by_key(|end| end.x);
+        for end in gutters {
+            let room = (end.x - from - 3).max(0) as usize;
+            let text = fit(&end.label, room).into_owned();
+            if !text.is_empty() {
+                labels.push(Label {
+                    at: Point {
+                        x: from + 2,
+                        y: top + net.row,
+                    },
+                    text,
+                    edges: graph_edges(end),
+                });
+            }
+            from = end.x;
         }
     }
 }
