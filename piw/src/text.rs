@@ -27,16 +27,39 @@ enum Fate {
 
 fn fate(c: char) -> Fate {
     match c {
-        '\t' | '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => Fate::Replace(' '),
-        // C0 controls have visible pictures; C1 controls (8-bit CSI and friends) do not.
+        // Line ends, tabs, and spaces that measure one or two columns by terminal: a plain space is certain.
+        '\t'
+        | '\n'
+        | '\r'
+        | '\u{b}'
+        | '\u{c}'
+        | '\u{85}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{a0}'
+        | '\u{1680}'
+        | '\u{2000}'..='\u{200a}'
+        | '\u{202f}'
+        | '\u{205f}'
+        | '\u{3000}' => Fate::Replace(' '),
+        // C0 controls have visible pictures.
         '\0'..='\u{1f}' => Fate::Replace(char::from_u32(0x2400 + c as u32).unwrap_or(REPLACEMENT)),
         '\u{7f}' => Fate::Replace('\u{2421}'),
-        '\u{80}'..='\u{9f}' => Fate::Replace(REPLACEMENT),
-        // Bidirectional marks, embeddings, overrides and isolates reorder what a reader sees.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}' => {
-            Fate::Replace(REPLACEMENT)
-        }
-        // Zero-width characters, fillers and tags hide text or make look-alikes.
+        // C1 controls are 8-bit escape sequences. Bidirectional marks, embeddings, overrides and isolates reorder what a reader sees; fillers look like nothing.
+        '\u{80}'..='\u{9f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{3164}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{206f}' => Fate::Replace(REPLACEMENT),
+        // Zero-width characters and tags hide text or make look-alikes.
         '\u{200b}'..='\u{200d}'
         | '\u{2060}'..='\u{2065}'
         | '\u{feff}'
@@ -45,11 +68,6 @@ fn fate(c: char) -> Fate {
         | '\u{180b}'..='\u{180f}'
         | '\u{fe00}'..='\u{fe0f}'
         | '\u{e0000}'..='\u{e0fff}' => Fate::Drop,
-        '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' => {
-            Fate::Replace(REPLACEMENT)
-        }
-        // Other spaces measure one or two columns by terminal; a plain space is certain.
-        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => Fate::Replace(' '),
         _ => match UnicodeWidthChar::width(c) {
             None => Fate::Replace(REPLACEMENT),
             Some(0) => Fate::Mark,

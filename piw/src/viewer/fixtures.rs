@@ -202,13 +202,14 @@ impl RunFixture {
                 *transitions.entry((before, node)).or_default() += 1;
             }
         }
-        self.assemble(steps, graph.into_values().collect(), transitions, time)
+        let graph: Vec<Value> = graph.into_values().collect();
+        self.assemble(&steps, &graph, transitions, time)
     }
 
     fn assemble(
         &self,
-        steps: Vec<Value>,
-        graph: Vec<Value>,
+        steps: &[Value],
+        graph: &[Value],
         transitions: BTreeMap<(&str, &str), u64>,
         time: i64,
     ) -> RunView {

@@ -66,16 +66,16 @@ pub async fn once(client: &Client, run_id: &str) -> Result<String, OnceError> {
     let (view, definition) = tokio::time::timeout(PATIENCE, fetch)
         .await
         .map_err(|_| OnceError::TimedOut)??;
-    Ok(frame(view, &definition, clock::now()))
+    Ok(frame(&view, &definition, clock::now()))
 }
 
 /// Draws the frame.
 #[must_use]
-pub fn frame(view: Arc<RunView>, definition: &DefinitionSnapshot, now: Millis) -> String {
+pub fn frame(view: &RunView, definition: &DefinitionSnapshot, now: Millis) -> String {
     let theme = Theme::plain();
     let mut run = Run::new(view.run_id.clone());
     // A definition that came as content is put where an inline one would be.
-    let mut whole = RunView::clone(&view);
+    let mut whole = view.clone();
     whole.workflow = DefinitionView::Inline(Box::new(definition.clone()));
     run.take_view(Some(Arc::new(whole)), Freshness::Live, now);
     let area = Rect::new(0, 0, COLUMNS, LINES);
@@ -258,7 +258,7 @@ fn below(run: &Run, theme: &Theme, area: Rect, buffer: &mut Buffer, now: Millis)
     let half = area.width / 2;
     let listed = rows(run, theme, usize::from(half - 2), |rows| steps::build(rows, now));
     let facts = rows(run, theme, usize::from(area.width - half - 2), |rows| {
-        info::build(rows, now)
+        info::build(rows, now);
     });
     newest(&listed, theme, Rect { width: half, ..area }, buffer);
     list(
@@ -309,7 +309,7 @@ mod tests {
             ("failed", fixtures::failed()),
             ("waiting", fixtures::waiting()),
         ] {
-            let text = frame(Arc::new(fixture.view()), &fixture.definition, fixtures::START + 31_000);
+            let text = frame(&fixture.view(), &fixture.definition, fixtures::START + 31_000);
             assert_eq!(text.lines().count(), usize::from(LINES));
             for line in text.lines() {
                 assert_eq!(width(line), usize::from(COLUMNS), "{line}");
@@ -317,7 +317,7 @@ mod tests {
             for node in &fixture.definition.node_order {
                 assert!(text.contains(node.as_str()), "{node} is named");
             }
-            let again = frame(Arc::new(fixture.view()), &fixture.definition, fixtures::START + 31_000);
+            let again = frame(&fixture.view(), &fixture.definition, fixtures::START + 31_000);
             assert_eq!(text, again);
             insta::assert_snapshot!(name, text);
         }

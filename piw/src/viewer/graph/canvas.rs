@@ -83,7 +83,7 @@ impl Canvas {
         }
         if let [only] = path.points[..] {
             self.mark(only.x, only.y, tone, |cell| {
-                cell.weights[DOWN] = cell.weights[DOWN].max(weight)
+                cell.weights[DOWN] = cell.weights[DOWN].max(weight);
             });
         }
         if path.arrow

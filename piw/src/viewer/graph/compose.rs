@@ -89,8 +89,11 @@ struct Composer<'a> {
     /// Places of every level in document order, by group (the last is the root).
     places: Vec<Vec<Place>>,
     /// Edges of every level: ends, label, graph edges.
-    edges: Vec<Vec<(End, End, String, Vec<usize>)>>,
+    edges: Vec<Vec<Link>>,
 }
+
+/// An edge of a level: its ends, its label, the graph edges it stands for.
+type Link = (End, End, String, Vec<usize>);
 
 /// A place and the node whose port is meant.
 type End = (Place, usize);

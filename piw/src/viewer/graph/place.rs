@@ -51,7 +51,11 @@ fn priority(layered: &Layered, segment: usize) -> i32 {
     let (down, up) = (&layered.down[piece.above], &layered.up[piece.below]);
     let middle = |list: &[usize]| {
         let at = list.iter().position(|other| *other == segment).unwrap_or(0);
-        (list.len() % 2 == 1 && at == list.len() / 2) || (list.len() % 2 == 0 && at == 0)
+        at == if list.len().is_multiple_of(2) {
+            0
+        } else {
+            list.len() / 2
+        }
     };
     let base = match (real(piece.above), real(piece.below)) {
         (false, false) => 100,

@@ -100,7 +100,7 @@ impl Editor {
             KeyCode::End => {
                 self.cursor += self.text[self.cursor..]
                     .find('\n')
-                    .unwrap_or(self.text.len() - self.cursor)
+                    .unwrap_or(self.text.len() - self.cursor);
             }
             KeyCode::Up => {
                 let (start, column) = self.line();

@@ -73,9 +73,8 @@ pub fn parse(text: &str) -> Result<Color, String> {
 #[must_use]
 pub fn reduce(color: Color, named: Color, depth: Depth) -> Color {
     match (depth, color) {
-        (Depth::True, color) => color,
         (Depth::Indexed, Color::Rgb(r, g, b)) => Color::Indexed(nearest(r, g, b)),
-        (Depth::Indexed, color) => color,
+        (Depth::True | Depth::Indexed, color) => color,
         (Depth::Named, _) => named,
         (Depth::None, _) => Color::Reset,
     }

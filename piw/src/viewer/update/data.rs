@@ -82,7 +82,7 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             Vec::new()
         }
         Message::Content { sha256, result } => {
-            content(model, sha256, result);
+            content(model, &sha256, result);
             Vec::new()
         }
         Message::Decided {
@@ -130,9 +130,9 @@ pub fn open_selected(model: &mut Model) -> Option<Effect> {
     Some(Effect::WatchRun(Some(wanted)))
 }
 
-fn content(model: &mut Model, sha256: String, result: Result<Content, String>) {
+fn content(model: &mut Model, sha256: &str, result: Result<Content, String>) {
     if let Some(run) = &mut model.run
-        && let Some(slot) = run.contents.get_mut(&sha256)
+        && let Some(slot) = run.contents.get_mut(sha256)
     {
         *slot = match result {
             Ok(content) => Loaded::Ready(content),

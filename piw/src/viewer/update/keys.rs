@@ -139,13 +139,13 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
             model.popup = Some(Popup::Help {
                 part: model.focus,
                 top: 0,
-            })
+            });
         }
         Action::Palette => {
             model.popup = Some(Popup::Palette {
                 text: String::new(),
                 selected: 0,
-            })
+            });
         }
         Action::Themes => {
             let before = Box::new(model.theme.clone());
