@@ -10,6 +10,7 @@
 mod api;
 mod builtins;
 mod bytes;
+mod failure;
 mod handle;
 mod loader;
 mod modules;

@@ -54,7 +54,7 @@ impl Scanner<'_> {
                 b')' | b']' | b'}' => self.pop(byte),
                 b';' | b',' => self.chain = 0,
                 b'+' | b'-' | b'*' | b'%' | b'!' | b'~' | b'?' | b'&' | b'|' | b'^' | b'<' | b'=' | b'.' => {
-                    self.chain += 1
+                    self.chain += 1;
                 }
                 b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'$' => self.word(start),
                 _ => {}

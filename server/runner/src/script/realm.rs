@@ -16,9 +16,8 @@ use rquickjs::{
 use serde_json::Value as Json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::api::{
-    CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind,
-};
+use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
+use super::failure::{Failure, NOTHING_THROWN, label, thrown_text, without_class};
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
 use super::natives;
@@ -51,36 +50,6 @@ impl Drop for Realm {
     fn drop(&mut self) {
         self.shared.drop_leftovers();
         self.glue.borrow_mut().take();
-    }
-}
-
-/// A failure inside the runtime, before it is put into the words of a load or call error.
-pub(super) struct Failure {
-    pub kind: CallErrorKind,
-    pub message: String,
-    pub stack: Option<String>,
-    /// Node's error code, where the error has one.
-    pub code: Option<String>,
-}
-
-impl Failure {
-    pub(super) fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            stack: None,
-            code: None,
-        }
-    }
-}
-
-impl From<Failure> for CallError {
-    fn from(failure: Failure) -> Self {
-        Self {
-            kind: failure.kind,
-            message: failure.message,
-            stack: failure.stack,
-        }
     }
 }
 
@@ -581,10 +550,10 @@ impl Realm {
             }
         };
         let memory = message == "out of memory" || (name == "InternalError" && message.ends_with("out of memory"));
-        let kind = if memory {
-            CallErrorKind::OutOfMemory
-        } else {
-            CallErrorKind::Thrown
+        let kind = match code.as_deref() {
+            _ if memory => CallErrorKind::OutOfMemory,
+            Some("ERR_MISSING_CALLBACK") => CallErrorKind::Missing,
+            _ => CallErrorKind::Thrown,
         };
         let message = if memory {
             format!(
@@ -616,17 +585,6 @@ impl Realm {
     }
 }
 
-/// An error of the SDK's own as it reads in a list of problems: without `TypeError: `.
-fn without_class(message: String) -> String {
-    message
-        .strip_prefix("TypeError: ")
-        .map(str::to_owned)
-        .unwrap_or(message)
-}
-
-/// Text of a thrown `null`.
-const NOTHING_THROWN: &str = "thrown value null";
-
 /// Runs the bootstrap script and returns its object.
 fn bootstrap<'js>(ctx: &Ctx<'js>, shared: &Rc<Shared>) -> rquickjs::Result<Object<'js>> {
     let host = natives::install(ctx, shared)?;
@@ -636,71 +594,4 @@ fn bootstrap<'js>(ctx: &Ctx<'js>, shared: &Rc<Shared>) -> rquickjs::Result<Objec
     options.filename = Some("piw:internal/bootstrap".to_owned());
     let function: Function<'js> = ctx.eval_with_options(include_str!("js/bootstrap.js"), options)?;
     function.call((host,))
-}
-
-/// What was thrown, as one text: an error's name and message with its causes, or the value.
-fn thrown_text(thrown: &Value<'_>) -> String {
-    let mut text = one_thrown(thrown);
-    let mut at = thrown.clone();
-    for _ in 0..4 {
-        let cause = at
-            .as_object()
-            .and_then(|object| object.get::<_, Value<'_>>("cause").ok());
-        let Some(cause) = cause.filter(|cause| !cause.is_undefined() && !cause.is_null()) else {
-            break;
-        };
-        text.push_str("\n  caused by: ");
-        text.push_str(&one_thrown(&cause));
-        at = cause;
-    }
-    text
-}
-
-fn one_thrown(thrown: &Value<'_>) -> String {
-    let ctx = thrown.ctx();
-    if let Some(object) = thrown
-        .as_object()
-        .filter(|_| thrown.is_error() || is_error_like(thrown))
-    {
-        let part = |key: &str| object.get::<_, Option<String>>(key).ok().flatten().unwrap_or_default();
-        let (name, message) = (part("name"), part("message"));
-        return match (name.as_str(), message.as_str()) {
-            ("" | "Error", message) => message.to_owned(),
-            (name, "") => name.to_owned(),
-            (name, message) => format!("{name}: {message}"),
-        };
-    }
-    if let Some(text) = thrown.as_string() {
-        return text.to_string().unwrap_or_default();
-    }
-    match value::to_json(ctx, thrown.clone()) {
-        Ok(json) => format!("thrown value {json}"),
-        Err(_) => {
-            ctx.catch();
-            format!("thrown {}", thrown.type_of().as_str())
-        }
-    }
-}
-
-fn is_error_like(thrown: &Value<'_>) -> bool {
-    thrown.as_object().is_some_and(|object| {
-        object
-            .get::<_, Value<'_>>("message")
-            .is_ok_and(|message| message.is_string())
-            && object.get::<_, Value<'_>>("name").is_ok_and(|name| name.is_string())
-    })
-}
-
-/// Names a callback as errors do: `compute node "a/b"`.
-fn label(callback: &CallbackRef) -> String {
-    let node = match (callback.scope.as_str(), callback.node.as_deref()) {
-        (scope, None) if scope.is_empty() => "the workflow".to_owned(),
-        (scope, None) => format!("workflow \"{scope}\""),
-        ("", Some(node)) => format!("node \"{node}\""),
-        (scope, Some(node)) => format!("node \"{scope}/{node}\""),
-    };
-    match callback.field {
-        CallbackField::Run => format!("compute {node}"),
-        field => format!("{} of {node}", field.name()),
-    }
 }

@@ -1,7 +1,7 @@
 //! JavaScript values to JSON, as `JSON.stringify` would, except that what it drops or garbles is an error with its path.
 
 use rquickjs::atom::PredefinedAtom;
-use rquickjs::{Ctx, Function, Object, String as JsString, Value, function::This};
+use rquickjs::{Ctx, Object, String as JsString, Value, function::This};
 use serde_json::{Map, Number, Value as Json};
 
 /// Deepest nesting of a value.
@@ -174,7 +174,7 @@ impl<'js> Walk<'js> {
             let Some(class) = class.into_object() else { continue };
             if object.is_instance_of(&class) {
                 let value_of: Value<'js> = object.get("valueOf")?;
-                if let Some(value_of) = value_of.into_function().map(Function::from) {
+                if let Some(value_of) = value_of.into_function() {
                     let primitive: Value<'js> = value_of.call((This(object.clone()),))?;
                     if !primitive.is_object() {
                         return self.convert(primitive, "");

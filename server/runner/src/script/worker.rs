@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::api::{
     CallArgs, CallError, CallErrorKind, CallbackRef, Entry, LoadError, LoadErrorKind, Loaded, NodeResult, ScriptOptions,
 };
+use super::failure::Failure;
 use super::modules::Modules;
-use super::realm::{Failure, Parts, Realm};
+use super::realm::{Parts, Realm};
 use super::shared::Console;
 
 /// Deepest nesting of dynamic includes, as for all includes.
@@ -320,7 +321,7 @@ impl Worker {
         match (loaded, touched) {
             (Ok(()), None) => self.pure = Pure::Ready(Box::new(realm)),
             (Err(failure), None) => {
-                tracing::debug!(message = %failure.message, "module does not load in the pure runtime")
+                tracing::debug!(message = %failure.message, "module does not load in the pure runtime");
             }
             (_, Some(what)) => tracing::debug!(%what, "module needs an effect at its top level; using the gate"),
         }

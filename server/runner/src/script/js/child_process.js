@@ -264,7 +264,7 @@ function execFile(file, args, options, callback) {
   let failure;
   for (const name of ["stdout", "stderr"]) {
     child[name].on("data", (chunk) => {
-      const room = limit - sizes[name];
+      const room = Math.max(0, limit - sizes[name]);
       kept[name].push(chunk.length > room ? chunk.subarray(0, room) : chunk);
       sizes[name] += chunk.length;
       if (chunk.length > room && failure === undefined) {

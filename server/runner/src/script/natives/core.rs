@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use rquickjs::context::EvalOptions;
-use rquickjs::{Ctx, Exception, Function, Object, Result, String as JsString, TypedArray, Value};
+use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Value};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use crate::script::api::ConsoleLevel;
@@ -57,14 +57,14 @@ fn gate<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<
     let at = Rc::clone(shared);
     host.set(
         "log",
-        Function::new(ctx.clone(), move |level: u8, text: JsString<'js>| {
+        Function::new(ctx.clone(), move |level: u8, text: String| {
             let level = match level {
                 0 => ConsoleLevel::Debug,
                 1 => ConsoleLevel::Info,
                 2 => ConsoleLevel::Warn,
                 _ => ConsoleLevel::Error,
             };
-            at.console.write(level, &lossy(text));
+            at.console.write(level, &text);
         })?,
     )?;
     let started = shared.started;
@@ -197,14 +197,6 @@ fn caller(ctx: &Ctx<'_>) -> Option<String> {
         }
     }
     None
-}
-
-/// The text of a string, lone surrogates replaced.
-pub(super) fn lossy(text: JsString<'_>) -> String {
-    match text.to_string() {
-        Ok(text) => text,
-        Err(_) => "[text with lone surrogates]".to_owned(),
-    }
 }
 
 fn text<'js>(ctx: &Ctx<'js>, host: &Object<'js>) -> Result<()> {

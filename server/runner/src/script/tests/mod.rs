@@ -3,7 +3,9 @@
 mod basics;
 mod limits;
 mod modules;
+mod node;
 mod purity;
+mod sdk;
 mod values;
 
 use std::path::{Path, PathBuf};
