@@ -174,6 +174,17 @@ impl State {
         Ok(Ok(Put { received, complete }))
     }
 
+    /// Drops the unfinished uploads of an owner that is gone.
+    ///
+    /// # Errors
+    /// When the write fails; what remains is removed at the next recovery.
+    pub async fn abandon_uploads(&self, owner: &str) -> Result<(), StateError> {
+        for blob in self.uploads().drop_owner(owner) {
+            self.remove_blob(blob).await?;
+        }
+        Ok(())
+    }
+
     async fn abandon(&self, key: &(String, String)) -> Result<(), StateError> {
         match self.uploads().drop_upload(key) {
             Some(blob) => self.remove_blob(blob).await,
@@ -256,6 +267,13 @@ impl Uploads {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, upload);
+    }
+
+    fn drop_owner(&self, owner: &str) -> Vec<i64> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.extract_if(|(of, _), _| of == owner)
+            .map(|(_, upload)| upload.blob)
+            .collect()
     }
 
     fn drop_upload(&self, key: &(String, String)) -> Option<i64> {

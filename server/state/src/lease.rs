@@ -123,14 +123,27 @@ fn why_lost(db: &Connection, held: &Held<'_>) -> Result<ClaimLost, StateError> {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
         })
         .optional()?;
-    Ok(match row {
-        None => ClaimLost::MissingAuthority,
-        Some((generation, ..)) if generation != held.generation => ClaimLost::GenerationChanged,
-        Some((_, None, ..) | (_, _, None, _)) => ClaimLost::MissingAuthority,
+    let Some((generation, owner, hash, epoch)) = row else {
+        return Ok(ClaimLost::MissingAuthority);
+    };
+    let (Some(owner), Some(hash)) = (owner, hash) else {
+        // Released; whoever claims it next has another generation.
+        let current = generation == held.generation;
+        return Ok(if current {
+            ClaimLost::MissingAuthority
+        } else {
+            ClaimLost::GenerationChanged
+        });
+    };
+    Ok(if generation != held.generation {
+        ClaimLost::GenerationChanged
+    } else if owner != held.owner_id || epoch != held.epoch {
         // An older epoch of the same server is another owner.
-        Some((_, Some(owner), _, epoch)) if owner != held.owner_id || epoch != held.epoch => ClaimLost::OwnerChanged,
-        Some((_, _, Some(hash), _)) if hash != held.token.hash() => ClaimLost::TokenChanged,
-        Some(_) => ClaimLost::Expired,
+        ClaimLost::OwnerChanged
+    } else if hash != held.token.hash() {
+        ClaimLost::TokenChanged
+    } else {
+        ClaimLost::Expired
     })
 }
 

@@ -89,6 +89,14 @@ impl State {
         self.read(move |db| lookup(db, &identity)).await
     }
 
+    /// Removes receipts older than seven days; a daily timer calls this. Returns how many went.
+    ///
+    /// # Errors
+    /// When the write fails.
+    pub async fn purge_receipts(&self) -> Result<usize, StateError> {
+        self.write("purge_receipts", Authority::Server, |tx| purge(tx)).await
+    }
+
     /// Stores that a command was refused before it reached a run: a retry gets the same answer.
     ///
     /// # Errors

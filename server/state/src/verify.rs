@@ -25,7 +25,7 @@ impl State {
     /// # Errors
     /// When the database cannot be read.
     pub async fn verify(&self) -> Result<Vec<Violation>, StateError> {
-        self.read(|db| verify(db)).await
+        self.read(verify).await
     }
 }
 

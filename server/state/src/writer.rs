@@ -37,6 +37,7 @@ pub(crate) enum Authority {
     None,
 }
 
+type Work = Box<dyn FnOnce(&mut Tx<'_>) -> (bool, Reply) + Send>;
 type Reply = Box<dyn FnOnce(Result<(), StateError>) + Send>;
 
 enum Message {
@@ -47,7 +48,7 @@ enum Message {
 struct Job {
     name: &'static str,
     authority: Authority,
-    run: Box<dyn FnOnce(&mut Tx<'_>) -> (bool, Reply) + Send>,
+    run: Work,
     refuse: Box<dyn FnOnce(StateError) + Send>,
 }
 

@@ -68,7 +68,7 @@ impl State {
             || message.runner_epoch != *claim.runner_epoch
         {
             return Ok(claim_lost(
-                message.message_id,
+                &message.message_id,
                 "the message names another run, generation or launch",
             ));
         }
@@ -77,8 +77,20 @@ impl State {
             ChildBody::ContentGet { ref sha256, offset } => {
                 return self.child_get(&message.message_id, sha256, offset).await;
             }
+            // Nothing of these is stored: the server passes the text on and watches the process.
+            ChildBody::Progress { .. } | ChildBody::Exiting { .. } => {
+                return Ok(reply(&message.message_id, ReplyOutcome::Accepted, None, None));
+            }
             _ => {}
         }
+        let id = message.message_id.clone();
+        match self.apply_stored(claim, message).await {
+            Err(StateError::Invalid(text)) => Ok(rejected(&id, "invalid", text)),
+            decided => decided,
+        }
+    }
+
+    async fn apply_stored(&self, claim: &Claim, message: ChildMessage) -> Result<ServerReply, StateError> {
         let message = Arc::new(message);
         let mut loaded = Loaded::new();
         // A message needs at most two loaded values: its output and the value of an exit.
@@ -130,9 +142,9 @@ impl State {
             .write("renew", Authority::Server, move |tx| renew(tx, &check))
             .await?
         {
-            return Ok(claim_lost(id, &lost.to_string()));
+            return Ok(claim_lost(&id, &lost.to_string()));
         }
-        let owner = format!("run {} {}", claim.run_id, claim.runner_epoch);
+        let owner = upload_owner(&claim.runner_epoch);
         Ok(
             match self
                 .put_content(PutChunk {
@@ -210,7 +222,7 @@ fn apply(
     }
     if let Err(lost) = renew(tx, claim)? {
         tracing::info!(run = %claim.run_id, generation = claim.generation, reason = %lost, "claim lost");
-        return Ok(Answer::Reply(claim_lost(message.message_id.clone(), &lost.to_string())));
+        return Ok(Answer::Reply(claim_lost(&message.message_id, &lost.to_string())));
     }
     let mut live = tx.cache.take(tx.db, claim.run)?;
     if let Some(expected) = message.expected_revision
@@ -431,6 +443,11 @@ fn store_reply(tx: &Tx<'_>, claim: &Claim, slot: u32, reply: &ServerReply) -> Re
     Ok(())
 }
 
+/// Owner of the uploads of a runner.
+pub(crate) fn upload_owner(runner_epoch: &str) -> String {
+    format!("runner {runner_epoch}")
+}
+
 fn reply(id: &str, outcome: ReplyOutcome, revision: Option<u64>, payload: Option<ReplyPayload>) -> ServerReply {
     ServerReply {
         schema: REPLY_SCHEMA.to_owned(),
@@ -454,7 +471,7 @@ fn rejected(id: &str, code: &str, message: String) -> ServerReply {
     }
 }
 
-fn claim_lost(id: String, reason: &str) -> ServerReply {
+fn claim_lost(id: &str, reason: &str) -> ServerReply {
     let error = Some(ErrorInfo {
         code: Some("claimLost".to_owned()),
         message: reason.to_owned(),
@@ -462,6 +479,6 @@ fn claim_lost(id: String, reason: &str) -> ServerReply {
     });
     ServerReply {
         error,
-        ..reply(&id, ReplyOutcome::ClaimLost, None, None)
+        ..reply(id, ReplyOutcome::ClaimLost, None, None)
     }
 }
