@@ -28,6 +28,11 @@ impl Admissions {
         self.open.send_replace(true);
     }
 
+    /// The switch, to wait for its changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<bool> {
+        self.open.subscribe()
+    }
+
     /// Whether runs are claimed.
     pub(crate) fn is_open(&self) -> bool {
         *self.open.borrow()

@@ -16,7 +16,7 @@ pub(crate) struct Answer {
     pub(crate) outcome: Option<Outcome>,
     pub(crate) revision: Option<u64>,
     pub(crate) receipt: Option<CanonicalJson>,
-    pub(crate) error: Option<OperationError>,
+    pub(crate) error: Option<Box<OperationError>>,
     /// Done once the answer is queued for the socket: starts the subscription that it announces.
     pub(crate) then: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -79,7 +79,7 @@ impl Answer {
     pub(crate) fn error(outcome: Outcome, error: OperationError) -> Self {
         Self {
             outcome: Some(outcome),
-            error: Some(error),
+            error: Some(Box::new(error)),
             ..Self::default()
         }
     }
@@ -106,7 +106,7 @@ impl Answer {
             outcome: self.outcome.unwrap_or(Outcome::Unavailable),
             revision: self.revision,
             receipt: self.receipt,
-            error: self.error,
+            error: self.error.map(|error| *error),
         };
         match response.encode() {
             Ok(bytes) => bytes,

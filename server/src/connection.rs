@@ -83,7 +83,7 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
         () = server.closing() => Ok(()),
     };
     if let Err(error) = closed {
-        tracing::info!(connection_id, %error, "closing a connection");
+        tracing::debug!(connection_id, %error, "closing a connection");
         reader.farewell(&error);
     }
     // Answers in work still hold the queue; the writer ends with the last of them.
@@ -91,7 +91,7 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
     if writer.await.is_err() {
         tracing::error!(connection_id, "a connection's writer failed");
     }
-    sink.close();
+    server.publisher.disconnect(&sink);
 }
 
 /// The server refuses a connection at once: one event that says why.

@@ -17,7 +17,7 @@ pub(crate) struct Decided {
     outcome: Outcome,
     revision: Option<u64>,
     receipt: Option<CanonicalJson>,
-    error: Option<OperationError>,
+    error: Option<Box<OperationError>>,
 }
 
 impl From<Answer> for Decided {

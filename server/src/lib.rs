@@ -9,6 +9,7 @@
 //! | [`options`] | settings of a server |
 //! | [`lock`] | one live server in a state directory |
 //! | [`start`] | starting a detached server from a client |
+//! | [`stop`] | stopping a server of another version |
 //! | [`publish`] | subscriptions, push on commit |
 //! | [`log`] | the bounded log |
 
@@ -20,6 +21,7 @@ pub mod paths;
 pub mod projection;
 pub mod publish;
 pub mod start;
+pub mod stop;
 
 mod admissions;
 mod answer;
@@ -27,6 +29,7 @@ mod command;
 mod connection;
 mod inflight;
 mod lifecycle;
+mod scheduler;
 mod scratch;
 mod serve;
 mod server;

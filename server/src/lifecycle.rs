@@ -26,11 +26,14 @@ use crate::inflight::InFlight;
 use crate::lock::{LOCK_SCHEMA, LockError, LockRecord, ServerLock};
 use crate::log;
 use crate::options::ServerOptions;
+use crate::publish::Publisher;
+use crate::scheduler;
 use crate::scratch::Scratch;
 use crate::serve::{self, Ended, Serving};
 use crate::server::{Connections, Server};
 use crate::socket::Socket;
 use crate::start::{Handshake, report};
+use crate::supervise::Supervisor;
 use crate::supervise::live::LiveRunners;
 use crate::supervise::registry::{self, Registry};
 use crate::supervise::resolve::Resolvers;
@@ -100,9 +103,15 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
         started_at: piw_state::query::rfc3339(state.clock().wall_ms()),
     })?;
     recover(&options, &state).await?;
-    let (server, requests) = assemble(&options, state.clone(), epoch)?;
+    let (server, supervisor, requests) = assemble(&options, state.clone(), epoch)?;
     let (lost, fenced) = mpsc::channel(1);
-    let renewing = tokio::spawn(renew(state.clone(), lost));
+    let renewing = tokio::spawn(renew(state.clone(), Arc::clone(&server.live), lost));
+    let scheduling = tokio::spawn(scheduler::schedule(
+        state.clone(),
+        supervisor,
+        server.admissions.clone(),
+        options.max_runners as usize,
+    ));
     let socket = Socket::open(&options.places, lock)?;
     tracing::info!(epoch, version = PACKAGE_VERSION, pid = own.pid, "ready");
     if options.detached {
@@ -118,6 +127,7 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
     let ended = serving.run(&socket).await?;
     tracing::info!(?ended, "ending");
     serve::say_goodbye(&server, socket).await;
+    scheduling.abort();
     renewing.abort();
     match ended {
         Ended::Stopped | Ended::Idle => Ok(state.release_server().await?),
@@ -152,16 +162,33 @@ async fn take_epoch(state: &State, own: &ProcessIdentity) -> Result<u64, ServerE
     }
 }
 
-/// Ends what an earlier server left running, then lets the database say what becomes of its work.
+/// Ends what an earlier server left running, then lets the database say what becomes of its work. Processes are recorded twice:
+/// in the children file and, those of runs, in the database.
 async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerError> {
-    let reaped = registry::reap_left_behind(&options.places.children(), REAP_GRACE).await;
+    let mut left = registry::left_behind(&options.places.children());
+    left.extend(
+        state
+            .recorded_processes()
+            .await?
+            .into_iter()
+            .map(|recorded| ProcessIdentity {
+                pid: recorded.pid,
+                start: recorded.start_identity,
+            }),
+    );
+    let reaped = registry::reap(left, REAP_GRACE).await;
     Scratch::clear_all(&options.places);
-    let recovered = state.recorded_server().await?;
-    tracing::info!(reaped, ?recovered, "recovered");
+    let recovered = state.recover().await?;
+    tracing::info!(
+        reaped,
+        claimable = recovered.claimable,
+        parked = recovered.parked,
+        "recovered"
+    );
     Ok(())
 }
 
-type Assembled = (Arc<Server>, mpsc::Receiver<crate::server::StopRequest>);
+type Assembled = (Arc<Server>, Supervisor, mpsc::Receiver<crate::server::StopRequest>);
 
 fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembled, ServerError> {
     let registry = Arc::new(Registry::new(options.places.children()));
@@ -174,7 +201,16 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembl
     let live = Arc::new(LiveRunners::default());
     let output = options.places.output();
     let resolvers = Resolvers::new(spawner.clone(), Arc::clone(&registry), output.clone());
+    let supervisor = Supervisor {
+        state: state.clone(),
+        spawner,
+        registry,
+        live: Arc::clone(&live),
+        output,
+        owns_process: options.signals,
+    };
     let (stop, requests) = mpsc::channel(16);
+    let publisher = Publisher::start(state.clone(), &epoch.to_string());
     let server = Arc::new(Server {
         state,
         places: options.places.clone(),
@@ -184,22 +220,28 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembl
         live,
         admissions: Admissions::new(),
         resolvers,
+        publisher,
         in_flight: InFlight::default(),
+        workflows: options.workflows,
         stop,
         connections: Connections::default(),
         closing: watch::Sender::new(false),
     });
-    Ok((server, requests))
+    Ok((server, supervisor, requests))
 }
 
 /// Renews the server's claim and those of its runners; correctness never depends on it.
-async fn renew(state: State, lost: mpsc::Sender<StateError>) {
+async fn renew(state: State, live: Arc<LiveRunners>, lost: mpsc::Sender<StateError>) {
     let mut tick = tokio::time::interval(RENEW_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        match state.renew_server().await {
-            Ok(()) => {}
+        let renewed = match state.renew_server().await {
+            Ok(()) => state.renew_claims(live.claims()).await,
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Ok(renewed) => live.end_lost(&renewed),
             Err(error @ (StateError::Fenced(_) | StateError::Closed)) => {
                 // The main loop ends on the first.
                 let _ = lost.send(error).await;

@@ -1,7 +1,9 @@
 //! What a server is told at its start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use piw_protocol::ops::WorkflowEntry;
 
 use crate::paths::{PathError, Places};
 
@@ -40,6 +42,10 @@ pub enum OptionsError {
     Executable(std::io::Error),
 }
 
+/// Lists what can be started from a project (and the global directory): pure file work. The server cannot do it itself, since
+/// it does not depend on the crate that knows workflow files.
+pub type WorkflowLister = fn(project: &Path, global: Option<&Path>) -> Vec<WorkflowEntry>;
+
 /// Options of [`crate::run`].
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -53,6 +59,8 @@ pub struct ServerOptions {
     pub internal_exe: PathBuf,
     /// Whether the process was spawned by [`crate::ensure_started`]: its standard output is the ready handshake.
     pub detached: bool,
+    /// Answers `workflow.list`; without it the operation is not built.
+    pub workflows: Option<WorkflowLister>,
     /// Whether SIGTERM and SIGINT stop the server. Off for a server inside another process.
     pub signals: bool,
 }
@@ -78,6 +86,7 @@ impl ServerOptions {
             idle_exit,
             internal_exe: own_image()?,
             detached,
+            workflows: None,
             signals: true,
         })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use piw_state::State;
 
 use crate::admissions::Admissions;
+use crate::paths;
 use crate::supervise::Supervisor;
 
 /// Pause after a claim that failed, or a database that cannot be written.
@@ -14,15 +15,14 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Claims and launches runs for ever.
 pub(crate) async fn schedule(state: State, supervisor: Supervisor, admissions: Admissions, most: usize) {
+    let global_dir = paths::global_workflows().map(|path| path.to_string_lossy().into_owned());
     let mut changes = state.changes();
     let mut live = supervisor.live.count();
-    let mut open = admissions.open.subscribe();
+    let mut open = admissions.changes();
     loop {
         let mut pause = None;
         while admissions.is_open() && supervisor.live.len() < most {
-            // A run whose old runner is still being cleaned up must wait for that.
-            let busy = supervisor.live.run_ids();
-            match state.claim_next(busy).await {
+            match state.claim_next(global_dir.clone()).await {
                 Ok(Some(claimed)) => supervisor.launch(claimed),
                 Ok(None) => break,
                 Err(error) => {

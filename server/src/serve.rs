@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+
+use piw_state::query::counts;
 
 use crate::connection;
 use crate::error::ServerError;
@@ -59,26 +62,9 @@ impl Serving {
         let mut connections = self.server.connections.count();
         let mut live = self.server.live.count();
         let mut idle_at = self.idle_deadline();
-        let mut number = 0_u64;
         loop {
             tokio::select! {
-                stream = socket.accept() => {
-                    number += 1;
-                    let id = format!("{}-{number}", self.server.epoch);
-                    match self.server.connections.enter() {
-                        Some(counted) => {
-                            let server = Arc::clone(&self.server);
-                            tokio::spawn(async move {
-                                connection::serve(server, stream, id).await;
-                                drop(counted);
-                            });
-                        }
-                        None => {
-                            let message = format!("the server has {MAX_CONNECTIONS} connections, which is the limit");
-                            tokio::spawn(connection::refuse(stream, "too_many_connections", message));
-                        }
-                    }
-                }
+                stream = socket.accept() => self.serve(stream),
                 name = signals.next() => {
                     let now = drain.is_some();
                     tracing::info!(signal = name, now, "asked to stop by a signal");
@@ -102,12 +88,31 @@ impl Serving {
                 _ = live.changed() => idle_at = self.idle_deadline(),
                 () = sleep_until(idle_at) => {
                     if drain.is_none() && self.is_idle().await {
-                        return Ok(Ended::Idle);
+                        match socket.try_accept() {
+                            // Somebody came while the database was asked.
+                            Some(stream) => self.serve(stream),
+                            None => return Ok(Ended::Idle),
+                        }
                     }
                     idle_at = idle_at.map(|_| Instant::now() + IDLE_RECHECK);
                 }
             }
         }
+    }
+
+    /// Serves a connection, or tells it that there are too many.
+    fn serve(&self, stream: UnixStream) {
+        let Some(counted) = self.server.connections.enter() else {
+            let message = format!("the server has {MAX_CONNECTIONS} connections, which is the limit");
+            tokio::spawn(connection::refuse(stream, "too_many_connections", message));
+            return;
+        };
+        let server = Arc::clone(&self.server);
+        let id = format!("{}-{}", server.epoch, counted.number());
+        tokio::spawn(async move {
+            connection::serve(server, stream, id).await;
+            drop(counted);
+        });
     }
 
     /// Begins a stop, or joins (and with `now` hastens) one in progress.
@@ -165,13 +170,26 @@ impl Serving {
         if *server.connections.count().borrow() > 0 || server.live.len() > 0 || !server.in_flight.is_empty() {
             return false;
         }
-        true
+        match server.state.read(|reader| Ok(counts::claimable(reader)?)).await {
+            Ok(claimable) => !claimable,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for claimable runs");
+                false
+            }
+        }
     }
 }
 
 /// Closes what clients see, in the order in which they should see it.
 pub(crate) async fn say_goodbye(server: &Server, socket: Socket) {
-    drop(socket);
+    // From here on a new connection finds no socket; those that were under way are told.
+    for stream in socket.close() {
+        tokio::spawn(connection::refuse(
+            stream,
+            "stopping",
+            "the server is stopping; connect again".to_owned(),
+        ));
+    }
     server.closing.send_replace(true);
     let mut connections = server.connections.count();
     if tokio::time::timeout(FAREWELL, connections.wait_for(|count| *count == 0))

@@ -1,6 +1,7 @@
 //! What every part of a running server shares.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use piw_state::State;
@@ -8,7 +9,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admissions::Admissions;
 use crate::inflight::InFlight;
+use crate::options::WorkflowLister;
 use crate::paths::Places;
+use crate::publish::Publisher;
 use crate::supervise::live::{Executing, LiveRunners};
 use crate::supervise::resolve::Resolvers;
 
@@ -46,7 +49,9 @@ pub(crate) struct Server {
     pub(crate) live: Arc<LiveRunners>,
     pub(crate) admissions: Admissions,
     pub(crate) resolvers: Resolvers,
+    pub(crate) publisher: Publisher,
     pub(crate) in_flight: InFlight,
+    pub(crate) workflows: Option<WorkflowLister>,
     pub(crate) stop: mpsc::Sender<StopRequest>,
     pub(crate) connections: Connections,
     pub(crate) closing: watch::Sender<bool>,
@@ -67,30 +72,47 @@ impl Server {
 
 /// Counts connections. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Connections(Arc<watch::Sender<usize>>);
+pub(crate) struct Connections {
+    open: Arc<watch::Sender<usize>>,
+    total: Arc<AtomicU64>,
+}
 
 /// A connection that counts until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<watch::Sender<usize>>);
+pub(crate) struct Counted {
+    open: Arc<watch::Sender<usize>>,
+    number: u64,
+}
 
 impl Connections {
     /// Counts one more; `None` when there are as many as there may be.
     pub(crate) fn enter(&self) -> Option<Counted> {
-        if *self.0.borrow() >= MAX_CONNECTIONS {
+        if *self.open.borrow() >= MAX_CONNECTIONS {
             return None;
         }
-        self.0.send_modify(|count| *count += 1);
-        Some(Counted(Arc::clone(&self.0)))
+        self.open.send_modify(|count| *count += 1);
+        let number = self.total.fetch_add(1, Ordering::Relaxed) + 1;
+        Some(Counted {
+            open: Arc::clone(&self.open),
+            number,
+        })
     }
 
     /// The count, to wait for its changes.
     pub(crate) fn count(&self) -> watch::Receiver<usize> {
-        self.0.subscribe()
+        self.open.subscribe()
+    }
+}
+
+impl Counted {
+    /// Ordinal of the connection in this server's life, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.open.send_modify(|count| *count -= 1);
     }
 }

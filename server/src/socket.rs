@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::error::ServerError;
@@ -59,15 +60,32 @@ impl Socket {
             }
         }
     }
-}
 
-impl Drop for Socket {
-    fn drop(&mut self) {
+    /// A connection that waits to be accepted.
+    pub(crate) fn try_accept(&self) -> Option<UnixStream> {
+        let own = nix::unistd::geteuid().as_raw();
+        let (stream, _) = self.listener.accept().now_or_never()?.ok()?;
+        stream.peer_cred().is_ok_and(|peer| peer.uid() == own).then_some(stream)
+    }
+
+    /// Removes the socket and returns the connections that were still waiting.
+    pub(crate) fn close(self) -> Vec<UnixStream> {
+        self.unlink();
+        std::iter::from_fn(|| self.try_accept()).collect()
+    }
+
+    fn unlink(&self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
         if ours {
             // A socket left behind is stale; the next server removes it.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.unlink();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::paths::Places;
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 const HANDSHAKE_LIMIT: u64 = 64 * 1024;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What [`ensure_started`] needs.
 #[derive(Debug, Clone)]
@@ -139,10 +141,15 @@ pub fn ensure_started(options: &StartOptions) -> Result<Started, StartError> {
     }
 }
 
-/// Whether something accepts connections on the socket.
+/// Whether a server greets on the socket. A connection alone proves nothing: the socket of a killed server lives on for an
+/// instant in a child that was being forked.
 #[must_use]
 pub fn accepts(places: &Places) -> bool {
-    UnixStream::connect(&places.socket).is_ok()
+    let Ok(mut stream) = UnixStream::connect(&places.socket) else {
+        return false;
+    };
+    let mut first = [0_u8; 1];
+    stream.set_read_timeout(Some(GREETING_TIMEOUT)).is_ok() && stream.read_exact(&mut first).is_ok()
 }
 
 fn timed_out(options: &StartOptions) -> StartError {
@@ -156,6 +163,7 @@ fn timed_out(options: &StartOptions) -> StartError {
 /// Spawns `server run --detached` and reads its handshake. The process leaves this one's session by itself.
 fn spawn_and_wait(options: &StartOptions, deadline: Instant) -> Result<Handshake, StartError> {
     let mut child = Command::new(&options.executable)
+        .arg0("piw")
         .args(["server", "run", "--detached"])
         .env(crate::paths::STATE_DIR_VAR, &options.places.state_dir)
         .env(crate::paths::SOCKET_VAR, &options.places.socket)

@@ -3,20 +3,49 @@
 //! A handler decodes its payload, does its work through the state crate or the children, and says how it ended. It knows nothing of
 //! frames and sockets.
 
+mod content;
+mod control;
+mod input;
 mod server;
+mod start;
+mod view;
+mod workflow;
+
+use std::future::Future;
+use std::sync::Arc;
 
 use piw_protocol::envelope::{Outcome, Request};
-use piw_protocol::ops::Operation;
+use piw_protocol::ops::{Operation, RunReceipt};
+use piw_state::{CommandIdentity, Receipted, StateError};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, unavailable};
 use crate::connection::Context;
 use crate::server::Server;
 
 impl Server {
     /// Answers one request.
-    pub(crate) async fn answer(&self, _context: &Context, request: Request) -> Answer {
+    pub(crate) async fn answer(self: &Arc<Self>, context: &Context, request: Request) -> Answer {
         match request.operation {
+            Operation::RunStart => self.run_start(request).await,
+            Operation::RunPause => self.run_pause(&request).await,
+            Operation::RunResume => self.run_resume(&request).await,
+            Operation::RunCancel => self.run_cancel(&request).await,
+            Operation::RunRestart => self.run_restart(request).await,
+            Operation::RunStatus => self.run_status(&request).await,
+            Operation::CheckpointAnswer => self.checkpoint_answer(&request).await,
+            Operation::ContentPut => self.content_put(&request).await,
+            Operation::RunList => self.run_list(&request).await,
+            Operation::ViewRunsWatch => self.view_runs_watch(context, &request).await,
+            Operation::ViewRunWatch => self.view_run_watch(context, &request).await,
+            Operation::ViewRunsUnwatch | Operation::ViewRunUnwatch => self.view_unwatch(context, &request),
+            Operation::ViewRunsPage => self.view_runs_page(&request).await,
+            Operation::ViewRunGet => self.view_run_get(&request).await,
+            Operation::ViewPage => self.view_page(&request).await,
+            Operation::ViewContent => self.view_content(&request).await,
+            Operation::WorkflowCheck => self.workflow_check(&request).await,
+            Operation::WorkflowList => self.workflow_list(&request).await,
             Operation::ServerStatus => self.server_status().await,
             Operation::ServerStop => self.server_stop(&request).await,
             operation => not_built(operation),
@@ -38,4 +67,99 @@ fn payload<T: DeserializeOwned>(request: &Request) -> Result<T, Answer> {
             request.operation.name()
         ))
     })
+}
+
+/// The run that the operation is about.
+fn run_id(request: &Request) -> Result<String, Answer> {
+    request
+        .run_id
+        .clone()
+        .ok_or_else(|| Answer::invalid(&format!("{} needs the field `runId`", request.operation.name())))
+}
+
+/// Identity under which the command's receipt is stored.
+fn identity(request: &Request) -> CommandIdentity {
+    let text = request.fingerprint();
+    let mut fingerprint = [0_u8; 32];
+    hex::decode_to_slice(text.trim_start_matches("sha256:"), &mut fingerprint)
+        .expect("a fingerprint is 32 bytes in hex");
+    CommandIdentity {
+        client_id: request.client_id.clone(),
+        request_id: request.request_id.clone(),
+        idempotency_key: request.idempotency_key.clone(),
+        operation: request.operation,
+        fingerprint,
+    }
+}
+
+/// A decided command as an answer.
+fn decided<R: Serialize>(decided: Result<Receipted<R>, StateError>) -> Answer {
+    let Receipted {
+        outcome,
+        revision,
+        receipt,
+        error,
+        ..
+    } = match decided {
+        Ok(receipted) => receipted,
+        Err(error) => return unavailable(&error),
+    };
+    let mut answer = match &receipt {
+        Some(receipt) => Answer::accepted(receipt),
+        None => Answer::default(),
+    };
+    answer.outcome = Some(outcome);
+    answer.revision = revision;
+    answer.error = error.map(Box::new);
+    answer
+}
+
+impl Server {
+    /// Decides a command that takes a while exactly once: a stored receipt is returned, a retry of one in work waits for the
+    /// same outcome, and a refusal (`Err`) is stored.
+    async fn once<F>(self: &Arc<Self>, request: Request, work: impl FnOnce(CommandIdentity, Request) -> F) -> Answer
+    where
+        F: Future<Output = Result<Answer, Answer>> + Send + 'static,
+    {
+        let identity = identity(&request);
+        match self.state.stored_receipt::<RunReceipt>(identity.clone()).await {
+            Ok(None) => {}
+            Ok(Some(stored)) => return decided(Ok(stored)),
+            Err(error) => return unavailable(&error),
+        }
+        let key = (request.client_id.clone(), request.idempotency_key.clone());
+        let fingerprint = request.fingerprint();
+        let server = Arc::clone(self);
+        let decide = move || {
+            let work = work(identity.clone(), request);
+            async move {
+                match work.await {
+                    Ok(answer) => answer,
+                    Err(answer) => server.refuse(identity, answer).await,
+                }
+            }
+        };
+        self.in_flight.run(key, &fingerprint, decide).await.unwrap_or_else(|| {
+            Answer::refuse(
+                Outcome::Conflict,
+                "identity_reused",
+                &"the idempotency key is in use for another command",
+            )
+        })
+    }
+
+    /// Stores a refusal that was decided before the command reached a run, so that a retry gets the same answer. A refusal that may
+    /// be decided differently later is not stored.
+    async fn refuse(&self, identity: CommandIdentity, answer: Answer) -> Answer {
+        match (answer.outcome, answer.error) {
+            (Some(outcome), Some(error)) if outcome != Outcome::Unavailable => {
+                decided(self.state.record_refusal::<RunReceipt>(identity, outcome, *error).await)
+            }
+            (outcome, error) => Answer {
+                outcome,
+                error,
+                ..Answer::default()
+            },
+        }
+    }
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use piw_protocol::envelope::{Outcome, PACKAGE_VERSION, Request};
 use piw_protocol::ops::{ServerStatusReport, ServerStop};
-use piw_state::query::counts;
 use tokio::sync::oneshot;
 
 use super::payload;
-use crate::answer::{Answer, unavailable};
+use crate::answer::Answer;
 use crate::serve::DEFAULT_WAIT;
 use crate::server::{Server, StopOutcome, StopRequest};
 use crate::supervise::live::Executing;
@@ -21,10 +20,9 @@ const MAX_NAMED: usize = 20;
 impl Server {
     /// Counts and states, and nothing that a run contains.
     pub(super) async fn server_status(&self) -> Answer {
-        let now = self.state.clock().wall_ms();
-        let counts = match self.state.read(move |reader| Ok(counts::status(reader, now)?)).await {
+        let counts = match self.publisher.status_counts().await {
             Ok(counts) => counts,
-            Err(error) => return unavailable(&error),
+            Err(error) => return Answer::error(error.outcome(), error.operation_error()),
         };
         Answer::accepted(&ServerStatusReport {
             state: if self.is_stopping() { "stopping" } else { "running" }.to_owned(),

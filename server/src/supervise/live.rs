@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use piw_state::{Claim, Renewed, RunKey};
 use tokio::sync::{mpsc, watch};
 
 /// What the server wants of a runner.
@@ -26,6 +27,7 @@ pub(crate) struct Executing {
 
 #[derive(Debug)]
 struct Live {
+    claim: Claim,
     node_id: Option<String>,
     orders: mpsc::UnboundedSender<Order>,
 }
@@ -39,18 +41,31 @@ pub(crate) struct LiveRunners {
 
 impl LiveRunners {
     /// Adds a runner that is about to be spawned; its orders arrive at the receiver.
-    pub(crate) fn add(&self, run_id: &str) -> mpsc::UnboundedReceiver<Order> {
+    pub(crate) fn add(&self, claim: Claim) -> mpsc::UnboundedReceiver<Order> {
         let (orders, receiver) = mpsc::unbounded_channel();
         let mut table = self.lock();
-        table.insert(run_id.to_owned(), Live { node_id: None, orders });
+        table.insert(
+            claim.run_id.to_string(),
+            Live {
+                claim,
+                node_id: None,
+                orders,
+            },
+        );
         self.count.send_replace(table.len());
         receiver
     }
 
     /// Removes a runner whose processes are gone and whose exit is recorded.
-    pub(crate) fn remove(&self, run_id: &str) {
+    pub(crate) fn remove(&self, claim: &Claim) {
         let mut table = self.lock();
-        table.remove(run_id);
+        // A newer generation may have been claimed the moment the exit was recorded.
+        if table
+            .get(&*claim.run_id)
+            .is_some_and(|live| live.claim.generation == claim.generation)
+        {
+            table.remove(&*claim.run_id);
+        }
         self.count.send_replace(table.len());
     }
 
@@ -81,9 +96,22 @@ impl LiveRunners {
         self.lock().len()
     }
 
-    /// Runs with a live runner.
-    pub(crate) fn run_ids(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
+    /// The claims of all live runners.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        self.lock().values().map(|live| live.claim.clone()).collect()
+    }
+
+    /// Ends the runners whose claims could not be renewed: they can write nothing any more.
+    pub(crate) fn end_lost(&self, renewed: &[(RunKey, Renewed)]) {
+        for live in self.lock().values() {
+            let lost = renewed
+                .iter()
+                .find(|(run, result)| *run == live.claim.run && result.is_err());
+            if let Some((_, Err(reason))) = lost {
+                tracing::warn!(run_id = %live.claim.run_id, generation = live.claim.generation, %reason, "a claim was lost");
+                let _ = live.orders.send(Order::End);
+            }
+        }
     }
 
     /// What executes now, sorted by run.

@@ -8,4 +8,9 @@ mod channel;
 pub(crate) mod live;
 pub(crate) mod registry;
 pub(crate) mod resolve;
+mod runner;
+mod session;
 pub(crate) mod spawn;
+mod sweep;
+
+pub(crate) use runner::Supervisor;

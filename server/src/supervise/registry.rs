@@ -4,7 +4,7 @@
 //! replaces a killed one ends exactly these processes (pid *and* start identity) before it claims any run again. The file needs
 //! no fsync, since processes do not outlive the machine that would lose it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use piw_process::{Liveness, ProcessIdentity, group};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 /// Schema of the file.
 const SCHEMA: &str = "pi-workflows.server-children.v1";
@@ -168,30 +169,34 @@ impl Registry {
 }
 
 /// Processes that an earlier server left in the file; empty when there is no readable file.
-fn left_behind(path: &Path) -> Vec<Entry> {
+pub(crate) fn left_behind(path: &Path) -> HashSet<ProcessIdentity> {
     match fs::read(path).map(|bytes| serde_json::from_slice::<Document>(&bytes)) {
-        Ok(Ok(document)) if document.schema == SCHEMA => document.children,
+        Ok(Ok(document)) if document.schema == SCHEMA => document.children.iter().map(Entry::identity).collect(),
         Ok(_) => {
             tracing::warn!("the child registry of the last server is unreadable; nothing is reaped from it");
-            Vec::new()
+            HashSet::new()
         }
-        Err(_) => Vec::new(),
+        Err(_) => HashSet::new(),
     }
 }
 
-/// Ends what an earlier server left behind: exactly the recorded processes and the groups they lead. Returns how many were still
+/// Ends processes that an earlier server left behind: exactly these, and the groups they lead. Returns how many were still
 /// alive.
-pub(crate) async fn reap_left_behind(path: &Path, grace: Duration) -> usize {
+pub(crate) async fn reap(left: HashSet<ProcessIdentity>, grace: Duration) -> usize {
+    let mut ending = JoinSet::new();
+    for identity in left {
+        ending.spawn(async move { (group::end(&identity, grace).await, identity.pid) });
+    }
     let mut ended = 0;
-    for entry in left_behind(path) {
-        let identity = entry.identity();
-        match group::end(&identity, grace).await {
-            Ok(group::Ended::AlreadyGone) => {}
-            Ok(how) => {
+    while let Some(result) = ending.join_next().await {
+        match result {
+            Ok((Ok(group::Ended::AlreadyGone), _)) => {}
+            Ok((Ok(how), pid)) => {
                 ended += 1;
-                tracing::warn!(kind = ?entry.kind, pid = entry.pid, run_id = entry.run_id, ?how, "reaped an orphan");
+                tracing::warn!(pid, ?how, "reaped an orphan");
             }
-            Err(error) => tracing::warn!(kind = ?entry.kind, pid = entry.pid, %error, "an orphan cannot be reaped"),
+            Ok((Err(error), pid)) => tracing::warn!(pid, %error, "an orphan cannot be reaped"),
+            Err(error) => tracing::error!(%error, "reaping an orphan failed"),
         }
     }
     ended
@@ -234,7 +239,7 @@ mod tests {
         reused.start_identity = reused.start_identity.replace(|digit: char| digit.is_ascii_digit(), "1");
         registry.register(reused).expect("registered");
         drop(registry);
-        assert_eq!(reap_left_behind(&path, Duration::from_secs(5)).await, 1);
+        assert_eq!(reap(left_behind(&path), Duration::from_secs(5)).await, 1);
         assert!(!left.wait().expect("ended").success());
         assert!(innocent.try_wait().expect("status").is_none());
         innocent.kill().expect("killed");

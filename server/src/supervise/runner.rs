@@ -1,14 +1,17 @@
 //! One runner from its claim to the moment at which its run may be claimed again.
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piw_process::group;
-use piw_state::{Claimed, RunnerExit, State};
+use nix::sys::signal::Signal;
+use piw_process::{ProcessIdentity, group};
+use piw_state::{Claimed, RunnerExit, RunnerOutcome, State, StateError};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use super::capture;
+use super::capture::{self, Capture};
 use super::channel;
 use super::live::{LiveRunners, Order};
 use super::registry::{self, Registry};
@@ -22,8 +25,10 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// How long the group of a command may take to leave after SIGTERM.
 const GROUP_GRACE: Duration = Duration::from_secs(2);
-/// Pause between two tries to record an exit.
-const RECORD_RETRY: Duration = Duration::from_millis(500);
+/// First pause between two tries to spawn a runner, or to record its exit; doubled each time.
+const RETRY: Duration = Duration::from_millis(200);
+/// Tries to spawn a runner before its run parks.
+const SPAWN_TRIES: u32 = 5;
 
 /// Launches runners and sees them to their end. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -37,45 +42,81 @@ pub(crate) struct Supervisor {
     pub(crate) owns_process: bool,
 }
 
+/// How a runner ended.
+struct Exit {
+    outcome: RunnerOutcome,
+    status: Option<ExitStatus>,
+    diagnostic: Option<String>,
+}
+
 impl Supervisor {
     /// Takes over a claimed run. Returns at once; the run leaves the table of live runners when it may be claimed again.
     pub(crate) fn launch(&self, claimed: Claimed) {
-        let orders = self.live.add(&claimed.run_id);
+        let orders = self.live.add(claimed.claim.clone());
         let supervisor = self.clone();
         tokio::spawn(async move {
-            let run_id = claimed.run_id.clone();
-            supervisor.run(claimed, orders).await;
-            supervisor.live.remove(&run_id);
+            supervisor.run(&claimed, orders).await;
+            supervisor.live.remove(&claimed.claim);
         });
     }
 
-    async fn run(&self, claimed: Claimed, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let (run_id, generation) = (claimed.run_id.as_str(), claimed.generation);
-        let exit = match self.spawner.spawn(Role::Runner, Some(run_id)).await {
-            Ok(spawned) => self.supervise(&claimed, spawned, &mut orders).await,
+    async fn run(&self, claimed: &Claimed, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let (run_id, generation) = (&*claimed.claim.run_id, claimed.claim.generation);
+        let exit = match self.spawn(run_id).await {
+            Ok(spawned) => self.supervise(claimed, spawned, &mut orders).await,
             Err(error) => {
                 tracing::error!(run_id, generation, %error, "a runner cannot be spawned");
-                RunnerExit::SpawnFailed { message: error.to_string() }
+                let diagnostic = Some(format!("the runner's process cannot be started: {error}"));
+                Exit {
+                    outcome: RunnerOutcome::Crashed,
+                    status: None,
+                    diagnostic,
+                }
             }
         };
-        tracing::info!(run_id, generation, exit = exit.name(), "a runner ended");
-        self.record(&claimed, exit).await;
+        let status = exit.status.map(|status| status.to_string());
+        match exit.outcome {
+            RunnerOutcome::Exited => tracing::info!(run_id, generation, "a runner ended"),
+            outcome => tracing::warn!(run_id, generation, ?outcome, status, "a runner ended"),
+        }
+        self.record(claimed, exit).await;
     }
 
-    /// Records the exit; without it the run could not go on before its claim expires.
-    async fn record(&self, claimed: &Claimed, exit: RunnerExit) {
-        loop {
-            match self.state.runner_exited(&claimed.claim, exit.clone()).await {
-                Ok(()) => return,
-                Err(error) if error.is_final() => {
-                    tracing::warn!(run_id = claimed.run_id, %error, "a runner's exit is not recorded");
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(run_id = claimed.run_id, %error, "a runner's exit cannot be recorded yet");
-                    tokio::time::sleep(RECORD_RETRY).await;
-                }
+    /// Spawns a runner; a system that is short of something gets some time.
+    async fn spawn(&self, run_id: &str) -> std::io::Result<Spawned> {
+        let mut pause = RETRY;
+        for _ in 1..SPAWN_TRIES {
+            match self.spawner.spawn(Role::Runner, Some(run_id)).await {
+                Ok(spawned) => return Ok(spawned),
+                Err(error) => tracing::warn!(run_id, %error, "a runner cannot be spawned yet"),
             }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        self.spawner.spawn(Role::Runner, Some(run_id)).await
+    }
+
+    /// Records the exit; until that is done the run cannot be claimed again.
+    async fn record(&self, claimed: &Claimed, exit: Exit) {
+        let exit = RunnerExit {
+            runner_epoch: claimed.claim.runner_epoch.to_string(),
+            outcome: exit.outcome,
+            exit_code: exit.status.and_then(|status| status.code()),
+            signal: exit.status.and_then(signal_name),
+            diagnostic: exit.diagnostic,
+        };
+        let run_id = &*claimed.claim.run_id;
+        let mut pause = RETRY;
+        loop {
+            match self.state.runner_exited(exit.clone()).await {
+                Ok(after) => return tracing::debug!(run_id, ?after, "a runner's exit is recorded"),
+                Err(error @ (StateError::Fenced(_) | StateError::Closed | StateError::Invalid(_))) => {
+                    return tracing::warn!(run_id, %error, "a runner's exit is not recorded");
+                }
+                Err(error) => tracing::warn!(run_id, %error, "a runner's exit cannot be recorded yet"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(10));
         }
     }
 
@@ -84,22 +125,23 @@ impl Supervisor {
         claimed: &Claimed,
         mut spawned: Spawned,
         orders: &mut mpsc::UnboundedReceiver<Order>,
-    ) -> RunnerExit {
+    ) -> Exit {
         let identity = spawned.identity.clone();
         let (mut incoming, mut outgoing) = channel::split(spawned.channel);
-        let started = match self.state.runner_spawned(&claimed.claim, identity.pid, identity.start.clone()).await {
-            Ok(()) => outgoing.send(&claimed.launch).await.map_err(|error| End::Violation(error.to_string())),
+        let claim = &claimed.claim;
+        let started = match self
+            .state
+            .runner_spawned(claim, identity.pid, identity.start.clone())
+            .await
+        {
+            Ok(Ok(())) => outgoing
+                .send(&claimed.launch)
+                .await
+                .map_err(|error| End::Violation(error.to_string())),
+            Ok(Err(_)) => Err(End::ClaimLost),
             Err(error) => Err(End::Failed(error)),
         };
-        let mut session = Session::new(
-            &self.state,
-            &self.registry,
-            &self.live,
-            claimed.claim.clone(),
-            (&claimed.run_id, claimed.generation, &claimed.launch.runner_epoch),
-            &identity,
-            outgoing,
-        );
+        let mut session = Session::new(&self.state, &self.registry, &self.live, claim, &identity, outgoing);
         let end = match started {
             Ok(()) => session.talk(&mut incoming, orders, &mut spawned.child).await,
             Err(end) => end,
@@ -108,39 +150,41 @@ impl Supervisor {
         // Closes the channel: a runner that still lives knows that it has to leave.
         drop((session, incoming));
         let status = self.end(&end, &seen, &mut spawned.child, &identity).await;
-        let exit = classify(end, &seen, status);
-        self.keep_output(claimed, &exit, seen, spawned.capture).await;
-        exit
+        let (outcome, diagnostic) = classify(&end, &seen, status);
+        let printed = self.keep_output(claimed, outcome, seen, spawned.capture).await;
+        let diagnostic = diagnostic.map(|text| match printed.trim() {
+            "" => text,
+            printed => format!("{text}\n{printed}"),
+        });
+        Exit {
+            outcome,
+            status,
+            diagnostic,
+        }
     }
 
     /// Ends the runner's own group, then every group it registered, then what it left elsewhere.
-    async fn end(
-        &self,
-        end: &End,
-        seen: &Seen,
-        child: &mut tokio::process::Child,
-        identity: &piw_process::ProcessIdentity,
-    ) -> Option<std::process::ExitStatus> {
-        let patience = if matches!(end, End::Left) { EXIT_GRACE } else { Duration::ZERO };
-        let mut status = tokio::time::timeout(patience, child.wait()).await.ok().and_then(Result::ok);
+    async fn end(&self, end: &End, seen: &Seen, child: &mut Child, identity: &ProcessIdentity) -> Option<ExitStatus> {
+        let patience = if matches!(end, End::Left) {
+            EXIT_GRACE
+        } else {
+            Duration::ZERO
+        };
+        let mut status = tokio::time::timeout(patience, child.wait())
+            .await
+            .ok()
+            .and_then(Result::ok);
         let orderly = status.is_some_and(|status| status.success()) && seen.exiting.is_some();
         if !orderly && let Err(error) = group::end(identity, TERM_GRACE).await {
             tracing::warn!(pid = identity.pid, %error, "a runner's group cannot be ended");
         }
         if status.is_none() {
-            status = tokio::time::timeout(EXIT_GRACE, child.wait()).await.ok().and_then(Result::ok);
+            status = tokio::time::timeout(EXIT_GRACE, child.wait())
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
-        let mut groups = tokio::task::JoinSet::new();
-        for leader in self.registry.groups_of(identity) {
-            let registry = Arc::clone(&self.registry);
-            groups.spawn(async move {
-                match group::end(&leader, GROUP_GRACE).await {
-                    Ok(_) => registry.unregister(&leader),
-                    Err(error) => tracing::warn!(pid = leader.pid, %error, "a command's group cannot be ended"),
-                }
-            });
-        }
-        while groups.join_next().await.is_some() {}
+        self.end_groups(identity).await;
         if registry::has_ended(identity) {
             self.registry.unregister(identity);
         }
@@ -154,38 +198,64 @@ impl Supervisor {
         status
     }
 
-    /// Keeps the output of user code, and of the runner itself when it ended badly.
-    async fn keep_output(&self, claimed: &Claimed, exit: &RunnerExit, seen: Seen, capture: capture::Capture) {
-        let mut text = seen.output;
-        if exit.is_bad() {
-            text.push_str(&capture.text().await);
+    async fn end_groups(&self, runner: &ProcessIdentity) {
+        let mut groups = tokio::task::JoinSet::new();
+        for leader in self.registry.groups_of(runner) {
+            let registry = Arc::clone(&self.registry);
+            groups.spawn(async move {
+                match group::end(&leader, GROUP_GRACE).await {
+                    Ok(_) => registry.unregister(&leader),
+                    Err(error) => tracing::warn!(pid = leader.pid, %error, "a command's group cannot be ended"),
+                }
+            });
+        }
+        while groups.join_next().await.is_some() {}
+    }
+
+    /// Keeps the output of user code, and of the runner itself when it ended badly; returns the latter.
+    async fn keep_output(&self, claimed: &Claimed, outcome: RunnerOutcome, seen: Seen, capture: Capture) -> String {
+        let printed = if matches!(outcome, RunnerOutcome::Crashed | RunnerOutcome::TimedOut) {
+            capture.text().await
         } else {
             capture.discard();
+            String::new()
+        };
+        let text = seen.output + &printed;
+        if !text.is_empty() {
+            let name = format!("{}.{}", claimed.claim.run_id, claimed.claim.generation);
+            if let Err(error) = capture::keep(&self.output, &name, &text) {
+                tracing::warn!(run_id = %claimed.claim.run_id, %error, "a runner's output cannot be kept");
+            }
         }
-        if text.is_empty() {
-            return;
-        }
-        let name = format!("{}.{}", claimed.run_id, claimed.generation);
-        if let Err(error) = capture::keep(&self.output, &name, &text) {
-            tracing::warn!(run_id = claimed.run_id, %error, "a runner's output cannot be kept");
-        }
+        printed
     }
 }
 
-/// The one outcome of an ended runner.
-fn classify(end: End, seen: &Seen, status: Option<std::process::ExitStatus>) -> RunnerExit {
-    let how = || status.map_or_else(|| "it did not exit".to_owned(), |status| status.to_string());
+/// The one outcome of an ended runner, and for a bad one what to tell people.
+fn classify(end: &End, seen: &Seen, status: Option<ExitStatus>) -> (RunnerOutcome, Option<String>) {
+    let crashed = |text: String| (RunnerOutcome::Crashed, Some(text));
     match end {
-        _ if seen.claim_lost => RunnerExit::ClaimLost,
-        _ if seen.ordered.is_some() => RunnerExit::Stopped,
-        End::NodeOverran => RunnerExit::NodeTimedOut,
-        End::StartupTimedOut => RunnerExit::StartupTimedOut,
-        End::Violation(message) => RunnerExit::Crashed { ready: seen.ready, message },
-        End::Failed(error) => RunnerExit::Crashed { ready: seen.ready, message: error.to_string() },
-        End::Lingered => RunnerExit::Crashed { ready: seen.ready, message: "it did not leave and was ended".to_owned() },
-        End::Left => match (&seen.exiting, status) {
-            (Some(reason), Some(status)) if status.success() => RunnerExit::Exited { reason: reason.clone() },
-            _ => RunnerExit::Crashed { ready: seen.ready, message: how() },
+        End::ClaimLost => (RunnerOutcome::ClaimLost, None),
+        _ if seen.claim_lost => (RunnerOutcome::ClaimLost, None),
+        _ if seen.ordered.is_some() => (RunnerOutcome::Cancelled, None),
+        End::StartupTimedOut => (
+            RunnerOutcome::TimedOut,
+            Some("the runner did not become ready in time".to_owned()),
+        ),
+        End::NodeOverran => crashed("the node overran its budget and its runner did not end it".to_owned()),
+        End::Violation(message) => crashed(format!("protocolRejected: {message}")),
+        // Not the runner's fault: it is tried again once its exit can be recorded.
+        End::Failed(error) => (RunnerOutcome::Cancelled, Some(format!("serverUnavailable: {error}"))),
+        End::Lingered => crashed("the runner did not leave and was ended".to_owned()),
+        End::Left => match status {
+            Some(status) if status.success() && seen.exiting.is_some() => (RunnerOutcome::Exited, None),
+            Some(status) => crashed(format!("the runner ended: {status}")),
+            None => crashed("the runner closed its channel and was ended".to_owned()),
         },
     }
+}
+
+fn signal_name(status: ExitStatus) -> Option<String> {
+    let number = std::os::unix::process::ExitStatusExt::signal(&status)?;
+    Some(Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned()))
 }

@@ -8,7 +8,7 @@ use piw_protocol::child::{
     ServerReply,
 };
 use piw_protocol::run::ErrorInfo;
-use piw_state::{Claim, State};
+use piw_state::{Claim, State, StateError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -24,6 +24,9 @@ const OVERRUN: Duration = Duration::from_secs(10);
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long a runner may take to abort its node, before it is ended from outside.
 const ABORT: Duration = Duration::from_secs(5);
+/// First pause before a message is applied again, and the pause at which the server gives up.
+const RETRY: Duration = Duration::from_millis(100);
+const RETRY_LIMIT: Duration = Duration::from_secs(6);
 /// Bytes of user output kept of one generation.
 const OUTPUT_LIMIT: usize = 256 * 1024;
 
@@ -38,10 +41,12 @@ pub(crate) enum End {
     NodeOverran,
     /// It did not leave in time after it had to.
     Lingered,
+    /// Its claim was gone before it was launched.
+    ClaimLost,
     /// It broke the protocol.
     Violation(String),
     /// The server cannot go on: its database failed.
-    Failed(piw_state::StateError),
+    Failed(StateError),
 }
 
 /// What a conversation showed.
@@ -64,10 +69,7 @@ pub(crate) struct Session<'a> {
     pub(crate) state: &'a State,
     pub(crate) registry: &'a Registry,
     pub(crate) live: &'a LiveRunners,
-    pub(crate) claim: Claim,
-    pub(crate) run_id: &'a str,
-    pub(crate) generation: u64,
-    pub(crate) runner_epoch: &'a str,
+    pub(crate) claim: &'a Claim,
     pub(crate) identity: &'a ProcessIdentity,
     pub(crate) outgoing: Outgoing,
     pub(crate) seen: Seen,
@@ -84,13 +86,11 @@ enum Patience {
 }
 
 impl<'a> Session<'a> {
-    #[expect(clippy::too_many_arguments, reason = "one borrow of each collaborator")]
     pub(crate) fn new(
         state: &'a State,
         registry: &'a Registry,
         live: &'a LiveRunners,
-        claim: Claim,
-        (run_id, generation, runner_epoch): (&'a str, u64, &'a str),
+        claim: &'a Claim,
         identity: &'a ProcessIdentity,
         outgoing: Outgoing,
     ) -> Self {
@@ -99,9 +99,6 @@ impl<'a> Session<'a> {
             registry,
             live,
             claim,
-            run_id,
-            generation,
-            runner_epoch,
             identity,
             outgoing,
             seen: Seen::default(),
@@ -172,7 +169,12 @@ impl<'a> Session<'a> {
                 PushAction::Cancel
             }
         };
-        self.outgoing.send(&ServerPush { schema: REPLY_SCHEMA.to_owned(), push }).await
+        self.outgoing
+            .send(&ServerPush {
+                schema: REPLY_SCHEMA.to_owned(),
+                push,
+            })
+            .await
     }
 
     /// Decides one message and answers it. `Err`: the conversation is over.
@@ -180,16 +182,19 @@ impl<'a> Session<'a> {
         let message: ChildMessage =
             piw_protocol::canonical::from_slice(frame).map_err(|error| End::Violation(error.to_string()))?;
         if message.schema != CHILD_SCHEMA {
-            return Err(End::Violation(format!("schema {:?} is not {CHILD_SCHEMA:?}", message.schema)));
+            return Err(End::Violation(format!(
+                "schema {:?} is not {CHILD_SCHEMA:?}",
+                message.schema
+            )));
         }
         let reply = self.decide(&message).await?;
         let outcome = reply.outcome;
-        match self.outgoing.send(&reply).await {
-            Ok(()) => {}
-            // It died meanwhile: the channel's end says so next.
-            Err(ChannelError::Io(_)) => {}
-            Err(error) => return Err(End::Violation(error.to_string())),
+        if let Err(error) = self.outgoing.send(&reply).await
+            && !matches!(error, ChannelError::Io(_))
+        {
+            return Err(End::Violation(error.to_string()));
         }
+        // After an error of the system the runner is dead: the channel's end says so next.
         match outcome {
             ReplyOutcome::Accepted | ReplyOutcome::Adopted => self.note(&message.body),
             ReplyOutcome::ClaimLost => {
@@ -203,19 +208,28 @@ impl<'a> Session<'a> {
 
     async fn decide(&mut self, message: &ChildMessage) -> Result<ServerReply, End> {
         // Who is speaking comes before what is said.
-        if message.run_id != self.run_id
-            || message.generation != self.generation
-            || message.runner_epoch != self.runner_epoch
+        if message.run_id != *self.claim.run_id
+            || message.generation != self.claim.generation
+            || message.runner_epoch != *self.claim.runner_epoch
         {
-            return Ok(reply(message, ReplyOutcome::ClaimLost, Some("the message names another run, generation or epoch")));
+            return Ok(reply(
+                message,
+                ReplyOutcome::ClaimLost,
+                Some("the message names another run, generation or epoch"),
+            ));
         }
         match &message.body {
-            ChildBody::ProcessRegister { pid, start_identity, label } => {
-                self.register(message, *pid, start_identity, label).await
-            }
+            ChildBody::ProcessRegister {
+                pid,
+                start_identity,
+                label,
+            } => self.register(message, *pid, start_identity, label).await,
             ChildBody::ProcessUnregister { pid, start_identity } => {
-                self.registry.unregister(&ProcessIdentity { pid: *pid, start: start_identity.clone() });
-                Ok(reply(message, ReplyOutcome::Accepted, None))
+                self.registry.unregister(&ProcessIdentity {
+                    pid: *pid,
+                    start: start_identity.clone(),
+                });
+                self.apply(message).await
             }
             ChildBody::Progress { stream, text } => {
                 let room = OUTPUT_LIMIT.saturating_sub(self.seen.output.len());
@@ -228,7 +242,28 @@ impl<'a> Session<'a> {
                 self.seen.exiting = Some(reason.clone());
                 Ok(reply(message, ReplyOutcome::Accepted, None))
             }
-            _ => self.state.apply_child(&self.claim, message.clone()).await.map_err(End::Failed),
+            _ => self
+                .state
+                .apply_child(self.claim, message.clone())
+                .await
+                .map_err(End::Failed),
+        }
+    }
+
+    async fn apply(&self, message: &ChildMessage) -> Result<ServerReply, End> {
+        let mut pause = RETRY;
+        loop {
+            match self.state.apply_child(self.claim, message.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(StateError::Invalid(why)) => return Ok(reply(message, ReplyOutcome::Rejected, Some(&why))),
+                // A full disk or a foreign lock may pass while the claim holds; the runner waits.
+                Err(error @ (StateError::DiskFull(_) | StateError::Busy(_))) if pause < RETRY_LIMIT => {
+                    tracing::warn!(run_id = %self.claim.run_id, %error, "a runner's message cannot be applied yet");
+                }
+                Err(error) => return Err(End::Failed(error)),
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
     }
 
@@ -241,21 +276,25 @@ impl<'a> Session<'a> {
         label: &str,
     ) -> Result<ServerReply, End> {
         let refuse = |why: String| reply(message, ReplyOutcome::Rejected, Some(&why));
-        let checked = self.state.apply_child(&self.claim, message.clone()).await.map_err(End::Failed)?;
-        if !matches!(checked.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted) {
-            return Ok(checked);
-        }
         match tree::info(pid) {
             Ok(Some(info)) if info.start == start_identity && info.parent == self.identity.pid => {}
-            Ok(_) => return Ok(refuse(format!("process {pid} ({label}) is no direct child of this runner"))),
+            Ok(_) => {
+                return Ok(refuse(format!(
+                    "process {pid} ({label}) is no direct child of this runner"
+                )));
+            }
             Err(error) => return Ok(refuse(format!("process {pid} cannot be looked up: {error}"))),
+        }
+        let checked = self.apply(message).await?;
+        if !matches!(checked.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted) {
+            return Ok(checked);
         }
         let entry = Entry {
             kind: Kind::Group,
             pid,
             start_identity: start_identity.to_owned(),
             runner_pid: self.identity.pid,
-            run_id: Some(self.run_id.to_owned()),
+            run_id: Some(self.claim.run_id.to_string()),
         };
         Ok(match self.registry.register(entry) {
             Ok(()) => checked,
@@ -284,18 +323,21 @@ impl<'a> Session<'a> {
     }
 
     fn node_started(&mut self, start: &NodeStart) {
-        self.live.executes(self.run_id, Some(&start.node_id));
+        self.live.executes(&self.claim.run_id, Some(&start.node_id));
         if self.deadline.is_some_and(|(_, patience)| patience == Patience::Leaving) {
             return;
         }
         self.deadline = start.timeout_ms.map(|budget| {
             let budget = Duration::from_millis(budget).saturating_add(OVERRUN);
-            (Instant::now().checked_add(budget).unwrap_or_else(far_away), Patience::Node)
+            (
+                Instant::now().checked_add(budget).unwrap_or_else(far_away),
+                Patience::Node,
+            )
         });
     }
 
     fn leaving(&mut self) {
-        self.live.executes(self.run_id, None);
+        self.live.executes(&self.claim.run_id, None);
         self.patience(LEAVE, Patience::Leaving);
     }
 }
@@ -309,7 +351,14 @@ fn reply(message: &ChildMessage, outcome: ReplyOutcome, error: Option<&str>) -> 
         revision: None,
         payload: None,
         error: error.map(|message| ErrorInfo {
-            code: Some(if outcome == ReplyOutcome::ClaimLost { "claimLost" } else { "protocolRejected" }.to_owned()),
+            code: Some(
+                if outcome == ReplyOutcome::ClaimLost {
+                    "claimLost"
+                } else {
+                    "protocolRejected"
+                }
+                .to_owned(),
+            ),
             message: message.to_owned(),
             stack: None,
         }),

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, mpsc};
@@ -141,6 +142,7 @@ fn spawn(executable: &Path, places: &Places, role: Role) -> io::Result<Spawned> 
     ours.set_nonblocking(true)?;
     let mut command = std::process::Command::new(executable);
     command
+        .arg0("piw")
         .args(["internal", role.name()])
         .current_dir("/")
         .env(paths::STATE_DIR_VAR, &places.state_dir)

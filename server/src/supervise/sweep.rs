@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use piw_process::tree::ProcessInfo;
 use nix::sys::signal::Signal;
+use piw_process::tree::ProcessInfo;
 use piw_process::{Liveness, ProcessIdentity, group, tree};
 
 use super::registry::Registry;

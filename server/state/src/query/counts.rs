@@ -23,6 +23,12 @@ pub struct StatusCounts {
     pub last_sweep: Option<String>,
 }
 
+/// Whether a run waits for a runner.
+pub fn claimable(reader: &Reader) -> Result<bool> {
+    let mut statement = reader.prepare_cached("SELECT 1 FROM run_queue WHERE claimable = 1 LIMIT 1")?;
+    Ok(statement.exists([])?)
+}
+
 /// Counts, from the indexes of unfinished work only. `now` is wall-clock milliseconds.
 pub fn status(reader: &Reader, now: i64) -> Result<StatusCounts> {
     let mut counts = StatusCounts::default();

@@ -38,6 +38,7 @@ impl TestServer {
             idle_exit: None,
             internal_exe: internal_exe.into(),
             detached: false,
+            workflows: None,
             signals: false,
         };
         let thread = thread::spawn(move || piw_server::run(options));
@@ -60,12 +61,17 @@ impl TestServer {
         RawClient::connect(&self.places)
     }
 
-    /// Stops the server and returns how it ended.
-    pub fn stop(mut self) -> (Result<(), ServerError>, tempfile::TempDir) {
+    /// Stops the server at once and returns how it ended.
+    pub fn stop(self) -> (Result<(), ServerError>, tempfile::TempDir) {
         let response = self
             .client()
             .request(Operation::ServerStop, None, &serde_json::json!({"now": true}));
         assert_eq!(response.outcome, Outcome::Accepted, "{response:?}");
+        self.joined()
+    }
+
+    /// Waits until the server has ended by itself.
+    pub fn joined(mut self) -> (Result<(), ServerError>, tempfile::TempDir) {
         let ended = self.thread.take().expect("running").join().expect("no panic");
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("temporary directory"));
         (ended, dir)

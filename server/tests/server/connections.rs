@@ -1,16 +1,12 @@
 //! Connections of friendly, clumsy and hostile clients to a server without runs.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::{RawClient, TestServer, wait_until};
 use piw_protocol::envelope::{Outcome, PACKAGE_VERSION, ServerMessage};
 use piw_protocol::frame::MAX_FRAME;
 use piw_protocol::ops::{Operation, ServerStatusReport};
 use serde_json::json;
-use support::{RawClient, TestServer, wait_until};
 
 fn server() -> TestServer {
     TestServer::start("/nonexistent")
@@ -158,6 +154,7 @@ fn a_second_server_is_refused_and_the_first_stays() {
         idle_exit: None,
         internal_exe: "/nonexistent".into(),
         detached: false,
+        workflows: None,
         signals: false,
     };
     let error = piw_server::run(options).unwrap_err();
