@@ -1,4 +1,5 @@
-//! The declarations against the real TypeScript compiler: the example workflows, and one file that uses the whole SDK, type-check.
+//! The declarations against the real TypeScript compiler: the example workflows, those of the authoring
+//! guide, and one file that uses the whole SDK type-check.
 //!
 //! Needs `tsc`: from `PIW_TSC`, from `target/typescript/node_modules/.bin/tsc` (`npm install --prefix target/typescript
 //! typescript@5`), or from `PATH`. Without one the test says so and passes.
@@ -35,6 +36,12 @@ fn examples_type_check() {
             let file = file.unwrap();
             std::fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
         }
+    }
+    let guide = std::fs::read_to_string(root.join("docs/authoring.md")).unwrap();
+    for block in guide.split("```ts\n").skip(1) {
+        let text = block.split("```").next().unwrap();
+        let name = text.lines().next().unwrap().trim_start_matches("// ");
+        std::fs::write(dir.path().join(name), text).unwrap();
     }
     let done = Command::new(tsc)
         .args(["-p", "."])

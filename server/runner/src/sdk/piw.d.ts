@@ -159,8 +159,7 @@ declare module "piw" {
   export type Observed = "applied" | "notApplied" | "unknown" | { status: "applied" | "notApplied" | "unknown"; output?: unknown };
 
   /** `observe` finds out whether it happened. */
-  export function observedEffect(type: string, options: { observe: (context: ActionContext) => Promise<Observed> }): Effect;
-  export function observedEffect(type: string, options: { observe: (context: ActionContext) => Observed }): Effect;
+  export function observedEffect(type: string, options: { observe: (context: ActionContext) => Awaitable<Observed> }): Effect;
 
   /** Nothing can tell whether it happened: a person decides. */
   export function manualEffect(type: string): Effect;
@@ -189,16 +188,16 @@ declare module "piw" {
 
   /** How a process ended, as `parse` sees it. */
   export interface CommandResult {
-    exitCode: number;
-    signal?: string | null;
+    /** `null` when a signal ended the process. */
+    exitCode: number | null;
+    /** Name of the signal that ended the process, else `null`. */
+    signal: string | null;
     stdout: string;
     stderr: string;
-    stdoutTruncated?: boolean;
-    stderrTruncated?: boolean;
+    /** Whether the stream lost text to `maxOutputChars`. */
+    stdoutTruncated: boolean;
+    stderrTruncated: boolean;
     durationMs: number;
-    command: string;
-    args: string[];
-    cwd: string;
   }
 
   export interface ShellUpdates<Input = any> {

@@ -28,7 +28,7 @@ export default defineWorkflow({
     wait: checkpoint({ summary: "go?", run: async () => ({ a: 1 }) }),
     route: settingsRoute({ run: ({ settings }) => ({ route: settings.a }) }),
     build: shell({ effect: manualEffect("b"), timeoutMs: null, exec: ({ effect }) => ({ command: "make", env: { KEY: effect.key } }), updates: { streams: ["stdout"], parseLine: (line, { stream }) => line.startsWith("%") ? progress("b", { status: "running", label: stream }) : undefined } }),
-    act: action({ effect: observedEffect("o", { observe: async () => "unknown" }), timeoutMs: ({ input }) => input.ms, run: async ({ signal, publishUpdate, effect }) => {
+    act: action({ effect: observedEffect("o", { observe: async ({ effect }) => (effect.key ? { status: "applied", output: 1 } : "unknown") }), timeoutMs: ({ input }) => input.ms, run: async ({ signal, publishUpdate, effect }) => {
       await publishUpdate({ type: "x", key: effect.key, data: {} }); await publishProgress("k", { status: "running", completed: 1 });
       const { stdout } = await run("git", ["status"], { signal, encoding: "utf8" });
       const text: string = fs.readFileSync(path.join("a", "b"), "utf8"); const buf = fs.readFileSync("x"); buf.readUInt32LE(0);

@@ -336,3 +336,27 @@ async fn resource_managers_can_be_defined() {
     let text = "import { defineResourceManager } from '@osolmaz/pi-workflows/resource-managers';\nimport { defineWorkflow, compute } from 'piw';\nconst m = defineResourceManager({ name: 'm', initialStatus: {}, reconcile: async (ctx) => ctx.settled() });\nexport default defineWorkflow({ name: m.name, startAt: 'a', nodes: { a: compute({ run: () => 1 }) }, edges: [] });";
     assert_eq!(project.load("m.workflow.ts", text).await.unwrap().1.raw.name, "m");
 }
+
+/// Every example of the authoring guide loads and passes the graph check.
+#[tokio::test]
+async fn the_examples_of_the_guide_load() {
+    let guide = include_str!("../../../../../docs/authoring.md");
+    let project = Project::new();
+    let mut names = Vec::new();
+    for block in guide.split("```ts\n").skip(1) {
+        let text = block.split("```").next().unwrap();
+        let name = text.lines().next().unwrap().trim_start_matches("// ");
+        assert!(name.ends_with(".workflow.ts"), "{name}");
+        project.write(name, text);
+        names.push(name.to_owned());
+    }
+    assert_eq!(names.len(), 4);
+    for name in names {
+        let loaded = project
+            .host()
+            .load(project.entry(&name))
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        piw_engine::compile(&loaded.raw).unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+    }
+}
