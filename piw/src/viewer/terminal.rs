@@ -11,8 +11,8 @@ use crossterm::event::{
     EnableMouseCapture,
 };
 use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-    enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute, queue};
 use nix::sys::signal::{Signal, kill};
@@ -75,6 +75,10 @@ fn install_panic_hook() {
     }));
 }
 
+fn backend() -> CrosstermBackend<BufWriter<Stdout>> {
+    CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()))
+}
+
 /// The screen that we draw on. Dropping it gives the terminal back.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
@@ -88,8 +92,7 @@ impl Screen {
     /// When the terminal cannot be put into raw mode or written to; it is given back then.
     pub fn open() -> io::Result<Self> {
         install_panic_hook();
-        let opened = enter()
-            .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()))));
+        let opened = enter().and_then(|()| Terminal::new(backend()));
         match opened {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
@@ -121,13 +124,12 @@ impl Screen {
         self.terminal.backend_mut().flush()
     }
 
-    /// Draws everything anew next time.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
-    pub fn refresh(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+    /// Draws everything anew next time. (`Terminal::clear` would ask the terminal for the cursor's position and wait for an
+    /// answer that the event reader takes.)
+    fn refresh(&mut self) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), Clear(ClearType::All))?;
+        self.terminal = Terminal::new(backend())?;
+        Ok(())
     }
 
     /// Puts text on the clipboard of whoever shows the terminal; returns whether it was short enough.
