@@ -2,10 +2,11 @@
 //! While nothing happens it waits; it polls nothing.
 
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 
-use crossterm::event::EventStream;
-use futures_util::{FutureExt, StreamExt};
+use crossterm::event::{Event, EventStream};
+use futures_util::StreamExt;
 use piw_protocol::client::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -123,7 +124,7 @@ impl Viewer {
                 }
                 _ = go_on.recv() => {
                     self.screen.resume()?;
-                    self.take(Message::Terminal(crossterm::event::Event::FocusGained))?
+                    self.take(Message::Terminal(Event::FocusGained))?
                 }
                 event = events.next() => match event {
                     Some(Ok(event)) => self.take(Message::Terminal(event))?,
@@ -138,7 +139,7 @@ impl Viewer {
             };
             // All that has happened meanwhile belongs to the same frame.
             while next == Next::Continue {
-                if let Some(Some(Ok(event))) = events.next().now_or_never() {
+                if let Some(Ok(event)) = ready(&mut events).await {
                     next = self.take(Message::Terminal(event))?;
                 } else if let Ok(message) = inbox.try_recv() {
                     next = self.take(message)?;
@@ -196,6 +197,18 @@ impl Viewer {
         }
         Ok(Next::Continue)
     }
+}
+
+/// An event that is there already. The stream is polled as part of this task: its reader remembers the first waker it is
+/// given until an event comes, so a poll with any other waker would lose the next event.
+async fn ready(events: &mut EventStream) -> Option<io::Result<Event>> {
+    std::future::poll_fn(|context| {
+        Poll::Ready(match events.poll_next_unpin(context) {
+            Poll::Ready(event) => event,
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 async fn wait(until: Option<Instant>) {
