@@ -35,6 +35,8 @@ pub(crate) struct Current {
     pub(crate) id: AttemptId,
     pub(crate) node: NodeIndex,
     pub(crate) visit: u32,
+    /// Steady clock at its start; `None` when it was started before this process.
+    pub(crate) started_steady: Option<i64>,
     /// Whether its active time was sampled (it has an interval row).
     pub(crate) sampled: bool,
 }
@@ -63,6 +65,8 @@ pub(crate) struct Live {
     pub(crate) last_node: Option<NodeIndex>,
     /// Slot of the newest stored message reply.
     pub(crate) message_slot: u32,
+    /// Whether the run is claimed: only such runs stay in memory.
+    pub(crate) claimed: bool,
 }
 
 /// Runs and definitions in memory.
@@ -110,9 +114,11 @@ impl RunCache {
         }
     }
 
-    /// Keeps a run in memory.
+    /// Gives a run back: a claimed one stays in memory, any other is read again when it is needed.
     pub(crate) fn put(&mut self, live: Live) {
-        self.runs.insert(live.key, live);
+        if live.claimed {
+            self.runs.insert(live.key, live);
+        }
     }
 
     /// Starts a job: forgets which runs earlier jobs worked on.

@@ -98,9 +98,7 @@ impl Live {
             write_checkpoint(tx.db, self.key.0)?;
         }
         tx.changes.run(self.key, &self.run_id, false);
-        if !self.status.is_terminal() {
-            tx.cache.put(self);
-        }
+        tx.cache.put(self);
         Ok(revision)
     }
 
@@ -137,7 +135,7 @@ impl Live {
         tx.db
             .prepare_cached("UPDATE run_bindings SET reserved = 0 WHERE run = ?1 AND reserved = 1")?
             .execute([self.key])?;
-        lease::clear(tx.db, self.key.0)
+        self.release(tx)
     }
 
     /// Stops execution at a durable boundary and releases the claim. The attempt must be settled before.
@@ -153,6 +151,12 @@ impl Live {
         })?;
         tx.changes.claimable |= park.claimable;
         tx.changes.run(self.key, &self.run_id, true);
+        self.release(tx)
+    }
+
+    /// Releases the claim, if any.
+    pub(crate) fn release(&mut self, tx: &Tx<'_>) -> Result<(), StateError> {
+        self.claimed = false;
         lease::clear(tx.db, self.key.0)
     }
 

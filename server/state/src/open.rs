@@ -19,7 +19,7 @@ const WAL_AUTOCHECKPOINT: i64 = 1000;
 /// The WAL file is cut to this many bytes after a checkpoint.
 const WAL_LIMIT: i64 = 8 * 1024 * 1024;
 /// Files up to this size get a full structural check at every open (a few milliseconds).
-const QUICK_CHECK_LIMIT: u64 = 16 * 1024 * 1024;
+const QUICK_CHECK_LIMIT: u64 = 4 * 1024 * 1024;
 
 /// Why a database was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,7 @@ use piw_protocol::run::RunStatus;
 use rusqlite::named_params;
 use uuid::Uuid;
 
+use crate::cache::{Current, Live};
 use crate::command::read_sources;
 use crate::error::{ClaimLost, StateError};
 use crate::ids::RunKey;
@@ -115,6 +116,7 @@ fn claim_next(tx: &mut Tx<'_>, global_dir: Option<String>) -> Result<Option<Clai
         .prepare_cached("DELETE FROM runner_messages WHERE run = ?1")?
         .execute([key])?;
     live.message_slot = 0;
+    live.claimed = true;
     let runner_epoch: Arc<str> = Uuid::now_v7().to_string().into();
     let launch = launch(tx, &live, generation, &runner_epoch, global_dir)?;
     let hash =
@@ -154,7 +156,7 @@ fn claim_next(tx: &mut Tx<'_>, global_dir: Option<String>) -> Result<Option<Clai
 
 fn launch(
     tx: &Tx<'_>,
-    live: &crate::cache::Live,
+    live: &Live,
     generation: u64,
     runner_epoch: &str,
     global_dir: Option<String>,
@@ -199,7 +201,7 @@ fn sample(tx: &mut Tx<'_>, run: RunKey) -> Result<(), StateError> {
             "UPDATE attempt_active_intervals SET end_clock_ms = ?2 WHERE attempt = ?1 AND closed = 0 AND boot_id = ?3",
         )?;
         if !current.sampled || statement.execute((current.key, tx.steady, tx.boot))? == 0 {
-            open_interval(tx, current.key)?;
+            open_interval(tx, current)?;
             current.sampled = true;
         }
     }
@@ -207,15 +209,16 @@ fn sample(tx: &mut Tx<'_>, run: RunKey) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Opens an interval that began when the attempt did, by the wall clock's distance.
-fn open_interval(tx: &Tx<'_>, attempt: crate::ids::AttemptKey) -> Result<(), StateError> {
+/// Opens an interval that began when the attempt did.
+fn open_interval(tx: &Tx<'_>, current: &Current) -> Result<(), StateError> {
     let mut statement = tx.db.prepare_cached(
         "INSERT INTO attempt_active_intervals (attempt, ordinal, boot_id, start_clock_ms, end_clock_ms, closed)
-         SELECT :attempt, coalesce((SELECT max(ordinal) + 1 FROM attempt_active_intervals WHERE attempt = :attempt), 0),
-           :boot, :steady - max(0, min(:now - started_at, :most)), :steady, 0 FROM node_attempts WHERE id = :attempt",
+         SELECT :attempt, coalesce(max(ordinal) + 1, 0), :boot, :start, :steady, 0
+           FROM attempt_active_intervals WHERE attempt = :attempt",
     )?;
     statement.execute(named_params! {
-        ":attempt": attempt, ":boot": tx.boot, ":steady": tx.steady, ":now": tx.now, ":most": lease::LEASE_MS,
+        ":attempt": current.key, ":boot": tx.boot, ":start": current.started_steady.unwrap_or(tx.steady),
+        ":steady": tx.steady,
     })?;
     Ok(())
 }

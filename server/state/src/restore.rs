@@ -15,7 +15,8 @@ use crate::value::maybe;
 pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result<Live, StateError> {
     let mut statement = db.prepare_cached(
         "SELECT r.run_id, r.definition, r.status, s.revision, r.step_count, r.attempt_count, r.trace_seq,
-           r.update_seq, r.crash_streak, r.ambiguous_effects, r.waiting_attempt, r.last_attempt, r.current_attempt
+           r.update_seq, r.crash_streak, r.ambiguous_effects, r.waiting_attempt, r.last_attempt, r.current_attempt,
+           EXISTS (SELECT 1 FROM leases l WHERE l.resource = r.id AND l.owner_id IS NOT NULL)
            FROM runs r JOIN resources s ON s.id = r.id WHERE r.id = ?1",
     )?;
     let row = statement.query_row([key], |row| {
@@ -32,9 +33,10 @@ pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result
             ],
             [row.get::<_, u32>(8)?, row.get(9)?],
             [row.get::<_, Option<AttemptKey>>(10)?, row.get(11)?, row.get(12)?],
+            row.get(13)?,
         ))
     });
-    let (run_id, definition, status, counts, small, attempts) =
+    let (run_id, definition, status, counts, small, attempts, claimed) =
         maybe(row)?.ok_or_else(|| StateError::Inconsistent(format!("run key {} has no row", key.0)))?;
     let graph = cache.graph(db, definition)?;
     let [revision, step_count, attempt_count, trace_seq, update_seq] = counts;
@@ -73,6 +75,7 @@ pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result
         last_attempt: attempts[1],
         last_node,
         message_slot,
+        claimed,
     })
 }
 
@@ -87,6 +90,7 @@ fn current(db: &Connection, attempt: AttemptKey) -> Result<Current, StateError> 
             id: row.get::<_, AttemptId>(0)?,
             node: row.get(1)?,
             visit: row.get(2)?,
+            started_steady: None,
             sampled: row.get(3)?,
         })
     })?)

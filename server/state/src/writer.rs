@@ -325,3 +325,6 @@ impl Thread {
         crate::server::check_and_renew(&self.db, own, self.clock.wall_ms(), self.clock.steady_ms(), &self.boot)
     }
 }
+
+#[cfg(test)]
+mod tests;

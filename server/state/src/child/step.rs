@@ -15,7 +15,6 @@ use crate::cache::{Current, Live};
 use crate::effects;
 use crate::error::StateError;
 use crate::ids::{AttemptId, AttemptKey, NodeIndex};
-use crate::lease;
 use crate::live::{About, Bump, End, close_interval};
 use crate::names;
 use crate::queue::Claim;
@@ -317,6 +316,7 @@ fn begin(
         id,
         node,
         visit: start.visit,
+        started_steady: Some(tx.steady),
         sampled: false,
     });
     live.event(
@@ -460,7 +460,7 @@ fn wait(tx: &mut Tx<'_>, live: &mut Live, attempt: AttemptKey) -> Result<(), Sta
     tx.db
         .prepare_cached("UPDATE run_queue SET status = 'parked', claimable = 0, updated_at = ?2 WHERE run = ?1")?
         .execute((live.key, tx.now))?;
-    lease::clear(tx.db, live.key.0)?;
+    live.release(tx)?;
     let about = About {
         node: live.last_node,
         attempt: Some(attempt),

@@ -78,17 +78,10 @@ fn expect(
         Some(expected) if expected != live.revision => {
             let message = format!("run {run_id} is at revision {}, not {expected}", live.revision);
             let refused = Decision::refuse(key, Outcome::Conflict, "stale_revision", message);
-            give_back(tx, live);
+            tx.cache.put(live);
             Ok(Err(refused))
         }
         _ => Ok(Ok(live)),
-    }
-}
-
-/// Returns an unchanged run to memory.
-fn give_back(tx: &mut Tx<'_>, live: Live) {
-    if !live.status.is_terminal() {
-        tx.cache.put(live);
     }
 }
 
@@ -154,7 +147,7 @@ const fn reason(refusal: &Refusal) -> &'static str {
 fn refuse(tx: &mut Tx<'_>, live: Live, refusal: &Refusal) -> Decision<RunReceipt> {
     let message = format!("run {}: {refusal}", live.run_id);
     let decision = Decision::refuse(live.key, Outcome::Rejected, reason(refusal), message);
-    give_back(tx, live);
+    tx.cache.put(live);
     decision
 }
 
