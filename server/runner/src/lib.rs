@@ -7,7 +7,7 @@ pub mod builtin;
 mod child;
 pub mod discover;
 mod exec;
-pub mod roles;
+mod roles;
 pub mod script;
 pub mod sdk;
 

@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::child::{fd, resolver, runner};
-use crate::script::{ScriptHost, ScriptOptions};
+use crate::exec::command::Commands;
+use crate::script::ScriptHandle;
 
 /// Exit code of a role that could not begin.
 const NOT_STARTED: u8 = 2;
@@ -17,8 +18,17 @@ const NOT_STARTED: u8 = 2;
 /// Loads one definition for the server on the channel `fd`, answers, and ends. Returns the process's exit code.
 #[must_use]
 pub fn run_resolver(fd: RawFd) -> ExitCode {
-    start(fd, "resolver", |stream| {
-        serve_resolver(stream, crate::script::ScriptHandle::start)
+    start(fd, "resolver", |stream| async {
+        let served = resolver::serve(stream, ScriptHandle::start).await;
+        // What a module started while it was loaded.
+        Commands::end_all().await;
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!(%error, "no answer could be given");
+                ExitCode::FAILURE
+            }
+        }
     })
 }
 
@@ -26,53 +36,14 @@ pub fn run_resolver(fd: RawFd) -> ExitCode {
 /// order, 3 when user code did not give up control, 4 when something was broken.
 #[must_use]
 pub fn run_runner(fd: RawFd) -> ExitCode {
-    start(fd, "runner", |stream| {
-        // Daemons of user code must not outlive their node.
-        piw_process::tree::become_subreaper()?;
-        serve_runner(stream, crate::script::ScriptHandle::start)
-    })
+    start(fd, "runner", |stream| runner::serve(stream, ScriptHandle::start))
 }
 
-/// The resolver on an open channel, with a script host of the caller's choice.
-///
-/// # Errors
-/// When there is no event loop.
-pub fn serve_resolver<H, F>(stream: UnixStream, start_host: F) -> io::Result<ExitCode>
+fn start<F>(fd: RawFd, role: &str, serve: impl FnOnce(UnixStream) -> F) -> ExitCode
 where
-    H: ScriptHost + Send + Sync + 'static,
-    F: FnOnce(ScriptOptions) -> io::Result<H>,
+    F: Future<Output = ExitCode>,
 {
-    let runtime = runtime()?;
-    let served = runtime.block_on(resolver::serve(stream, start_host));
-    // A thread that never comes back must not keep the process.
-    runtime.shutdown_timeout(Duration::ZERO);
-    Ok(match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "no answer could be given");
-            ExitCode::FAILURE
-        }
-    })
-}
-
-/// The runner on an open channel, with a script host of the caller's choice.
-///
-/// # Errors
-/// When there is no event loop.
-pub fn serve_runner<H, F>(stream: UnixStream, start_host: F) -> io::Result<ExitCode>
-where
-    H: ScriptHost + Send + Sync + 'static,
-    F: FnOnce(ScriptOptions) -> io::Result<H>,
-{
-    let runtime = runtime()?;
-    let code = runtime.block_on(runner::serve(stream, start_host));
-    // A thread that never comes back must not keep the process.
-    runtime.shutdown_timeout(Duration::ZERO);
-    Ok(code)
-}
-
-fn start(fd: RawFd, role: &str, serve: impl FnOnce(UnixStream) -> io::Result<ExitCode>) -> ExitCode {
-    match fd::adopt(fd).and_then(serve) {
+    match run(fd, serve) {
         Ok(code) => code,
         Err(error) => {
             // The server captures standard error; a person who typed the command sees it.
@@ -82,7 +53,17 @@ fn start(fd: RawFd, role: &str, serve: impl FnOnce(UnixStream) -> io::Result<Exi
     }
 }
 
-/// One thread: user code has its own, everything else waits for something.
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+fn run<F>(fd: RawFd, serve: impl FnOnce(UnixStream) -> F) -> io::Result<ExitCode>
+where
+    F: Future<Output = ExitCode>,
+{
+    let stream = fd::adopt(fd)?;
+    // Daemons of user code must not outlive it.
+    piw_process::tree::become_subreaper()?;
+    // One thread: user code has its own, everything else waits for something.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(serve(stream));
+    // A thread that never comes back must not keep the process.
+    runtime.shutdown_timeout(Duration::ZERO);
+    Ok(code)
 }

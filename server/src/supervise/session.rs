@@ -18,8 +18,10 @@ use super::registry::{Entry, Kind, Registry};
 
 /// From spawn to `runner.ready`: loading user code has limits of its own, this ends what escapes them.
 const STARTUP: Duration = Duration::from_secs(60);
-/// How long past a node's own budget the server waits for the runner to end the node itself.
-const OVERRUN: Duration = Duration::from_secs(10);
+/// How long past a node's own budget the server waits for the runner to end the node itself: processes get a grace period,
+/// effects are read back, and the callbacks that plan the next step have 30 s each. The runner watches its own script
+/// thread, so this is for a runner that does not work at all.
+const OVERRUN: Duration = Duration::from_secs(90);
 /// How long a runner may take to leave once it has no more to do.
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long a runner may take to abort its node, before it is ended from outside.
