@@ -9,7 +9,7 @@ use super::model::Graph;
 use crate::text::width;
 
 /// Narrowest and widest boxed card.
-const BOXED: (i32, i32) = (25, 39);
+const BOXED: (i32, i32) = (25, 41);
 /// Widest compact card.
 const COMPACT: i32 = 30;
 /// Longest name that decides the common width of cards.
@@ -258,7 +258,7 @@ impl<'a> Composer<'a> {
     fn card_size(&self, name: &str) -> (i32, i32) {
         let name = width(name) as i32;
         match self.density {
-            Density::Boxed => ((self.common.max(name) + 8).clamp(BOXED.0, BOXED.1) | 1, 3),
+            Density::Boxed => ((self.common.max(name) + 10).clamp(BOXED.0, BOXED.1) | 1, 3),
             Density::Compact => ((self.common.max(name) + 8).min(COMPACT) | 1, 1),
             Density::Dots => (1, 1),
         }

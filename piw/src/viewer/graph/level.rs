@@ -87,7 +87,11 @@ impl Level {
         }
         let ranks = rank::rank(self);
         let mut layered = Layered::new(self, &ranks);
-        order::reduce_crossings(&mut layered);
+        let mut returning = vec![false; layered.vertices.len()];
+        for (edge, _) in self.edges.iter().zip(&ranks.back).filter(|(_, back)| **back) {
+            returning[edge.from] = true;
+        }
+        order::reduce_crossings(&mut layered, &returning);
         let x = place::columns(&layered, &self.metrics);
         route::route(self, &ranks, &layered, x)
     }

@@ -9,8 +9,9 @@ const ROUNDS: usize = 12;
 /// Rounds of a large graph.
 const LARGE_ROUNDS: usize = 4;
 
-/// Reorders the ranks. Ties keep their order, so equal input gives equal output.
-pub fn reduce_crossings(layered: &mut Layered) {
+/// Reorders the ranks. Ties keep their order, so equal input gives equal output. `returning` says which items edges of loops
+/// leave from.
+pub fn reduce_crossings(layered: &mut Layered, returning: &[bool]) {
     let large = layered.vertices.len() > LARGE;
     let mut best = layered.order.clone();
     let mut fewest = crossings(layered);
@@ -33,6 +34,27 @@ pub fn reduce_crossings(layered: &mut Layered) {
         }
     }
     layered.order = best;
+    push_right(layered, returning);
+}
+
+/// Moves items from which a loop leaves to the right, next to the gutter, where that costs no crossing.
+fn push_right(layered: &mut Layered, returning: &[bool]) {
+    let mut positions = layered.positions();
+    for rank in 0..layered.order.len() {
+        for start in (0..layered.order[rank].len()).rev() {
+            let mut at = start;
+            while at + 1 < layered.order[rank].len() {
+                let (a, b) = (layered.order[rank][at], layered.order[rank][at + 1]);
+                let moves = returning[a] && !returning[b];
+                if !moves || pair_crossings(layered, &positions, b, a) > pair_crossings(layered, &positions, a, b) {
+                    break;
+                }
+                layered.order[rank].swap(at, at + 1);
+                positions.swap(a, b);
+                at += 1;
+            }
+        }
+    }
 }
 
 fn sweep(layered: &mut Layered, downwards: bool) {

@@ -255,7 +255,7 @@ impl Brush<'_, '_> {
         self.text(area.x + 2, area.y, " ", 1, ground);
         self.text(area.x + 3, area.y, theme.glyph(state.mark), 1, mark.patch(ground));
         let room = area.w - 10;
-        let name = format!(" {} ", fit(&node.name, room.max(1) as usize + 2));
+        let name = format!(" {} ", fit(&node.name, room.max(1) as usize));
         self.text(area.x + 4, area.y, &name, area.w - 8, name_style.patch(ground));
         self.text(
             area.x + area.w - 4,
