@@ -1,5 +1,6 @@
 //! The caller's side of the script thread, and the watchdog for a thread that does not answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub struct ScriptHandle {
     load_timeout: Duration,
     grace: Duration,
     watchdog: Duration,
+    /// Set once the thread did not answer: nothing more is asked of it.
+    lost: AtomicBool,
 }
 
 impl ScriptHandle {
@@ -47,10 +50,12 @@ impl ScriptHandle {
             load_timeout,
             grace,
             watchdog,
+            lost: AtomicBool::new(false),
         })
     }
 
     fn stuck(&self, what: &str) -> String {
+        self.lost.store(true, Ordering::Relaxed);
         format!(
             "{what} did not give up control within {:.0} s after its deadline; it runs in native code that cannot be interrupted",
             (self.grace + self.watchdog).as_secs_f64()
@@ -66,7 +71,7 @@ impl ScriptHost for ScriptHandle {
             message,
             stack: None,
         };
-        if self.requests.send(Request::Load { entry, reply }).is_err() {
+        if self.lost.load(Ordering::Relaxed) || self.requests.send(Request::Load { entry, reply }).is_err() {
             return Err(gone("the script thread is gone".to_owned()));
         }
         match tokio::time::timeout(self.load_timeout + self.grace + self.watchdog, answer).await {
@@ -96,7 +101,7 @@ impl ScriptHost for ScriptHandle {
         };
         let (reply, mut answer) = oneshot::channel();
         let (deadline, cancel) = (args.deadline, args.cancel.clone());
-        if self.requests.send(Request::Call { callback, args, reply }).is_err() {
+        if self.lost.load(Ordering::Relaxed) || self.requests.send(Request::Call { callback, args, reply }).is_err() {
             return Err(gone("the script thread is gone".to_owned()));
         }
         let patience = self.grace + self.watchdog;

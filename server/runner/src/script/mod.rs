@@ -12,6 +12,7 @@ mod builtins;
 mod bytes;
 mod failure;
 mod handle;
+mod journal;
 mod loader;
 mod modules;
 mod natives;

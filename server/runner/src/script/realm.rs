@@ -1,5 +1,6 @@
 //! One JavaScript runtime: sets it up, evaluates modules in it, and drives one call at a time to its end.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
 use super::failure::{Failure, NOTHING_THROWN, label, thrown_text, without_class};
+use super::journal::Journal;
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
 use super::natives;
@@ -32,6 +34,7 @@ pub(super) struct Parts {
     pub modules: Rc<Modules>,
     pub console: Rc<Console>,
     pub started: Instant,
+    pub journal: Rc<RefCell<Journal>>,
 }
 
 /// A runtime and what drives it.
@@ -42,8 +45,6 @@ pub(super) struct Realm {
     runtime: Runtime,
     pub shared: Rc<Shared>,
     events: UnboundedReceiver<Event>,
-    /// Sequence number up to which each scope's journal was applied.
-    pub applied: HashMap<String, u64>,
 }
 
 impl Drop for Realm {
@@ -63,6 +64,7 @@ impl Realm {
             modules: Rc::clone(&parts.modules),
             console: Rc::clone(&parts.console),
             started: parts.started,
+            journal: Rc::clone(&parts.journal),
             gate: None.into(),
             touched: None.into(),
             loader_open: true.into(),
@@ -117,7 +119,6 @@ impl Realm {
             runtime,
             shared,
             events,
-            applied: HashMap::new(),
         })
     }
 
@@ -171,16 +172,6 @@ impl Realm {
         let text = self.ask("describe", (source,))?.unwrap_or_default();
         serde_json::from_str(&text)
             .map_err(|error| Failure::new(CallErrorKind::Thrown, format!("the definition cannot be read: {error}")))
-    }
-
-    /// Starts a scope again.
-    pub(super) fn open_scope(&self, scope: &str, input: &str) -> Result<(), Failure> {
-        self.ask("openScope", (scope, input)).map(drop)
-    }
-
-    /// Records a node's result in a scope: everything but the output, and the output.
-    pub(super) fn record(&self, scope: &str, id: &str, meta: &str, output: &str, ok: bool) -> Result<(), Failure> {
-        self.ask("record", (scope, id, meta, output, ok)).map(drop)
     }
 
     /// Runs one callback to its end and drops what it left running.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{ConsoleLevel, PublishUpdate, ScriptOptions};
+use super::journal::Journal;
 use super::modules::Modules;
 
 /// Why running code was ended.
@@ -96,6 +97,7 @@ pub(super) struct Shared {
     pub modules: Rc<Modules>,
     pub console: Rc<Console>,
     pub started: Instant,
+    pub journal: Rc<RefCell<Journal>>,
     /// Who runs while effects are refused: `compute node "x"`. `None` lets effects through.
     pub gate: RefCell<Option<String>>,
     /// The first effect that was refused in the current call.

@@ -1,6 +1,7 @@
 //! The script thread: owns both runtimes, applies scope records to them and runs one request at a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use super::api::{
     CallArgs, CallError, CallErrorKind, CallbackRef, Entry, LoadError, LoadErrorKind, Loaded, NodeResult, ScriptOptions,
 };
 use super::failure::Failure;
+use super::journal::{Journal, Record};
 use super::modules::Modules;
 use super::realm::{Parts, Realm};
 use super::shared::Console;
@@ -87,94 +89,19 @@ pub(super) async fn serve(options: ScriptOptions, mut requests: mpsc::UnboundedR
     while let Some(request) = requests.recv().await {
         match request {
             Request::Load { entry, reply } => drop(reply.send(worker.load(entry).await)),
-            Request::OpenScope { scope, input } => worker.journal.open(scope, input),
+            Request::OpenScope { scope, input } => worker.journal.borrow_mut().open(scope, input),
             Request::Record {
                 scope,
                 local_id,
                 meta,
                 output,
                 ok,
-            } => worker.journal.record(&scope, local_id, meta, output, ok),
+            } => worker
+                .journal
+                .borrow_mut()
+                .record(&scope, local_id, Record { meta, output, ok }),
             Request::Call { callback, args, reply } => drop(reply.send(worker.call(&callback, args).await)),
         }
-    }
-}
-
-/// What was recorded, kept as text so that either runtime can catch up when it is used next.
-#[derive(Default)]
-struct Journal {
-    scopes: HashMap<String, Scope>,
-    seq: u64,
-}
-
-#[derive(Default)]
-struct Scope {
-    opened: u64,
-    input: String,
-    order: BTreeMap<u64, String>,
-    latest: HashMap<String, Record>,
-}
-
-struct Record {
-    seq: u64,
-    meta: String,
-    output: String,
-    ok: bool,
-}
-
-impl Journal {
-    fn open(&mut self, scope: String, input: String) {
-        self.seq += 1;
-        self.scopes.insert(
-            scope,
-            Scope {
-                opened: self.seq,
-                input,
-                ..Scope::default()
-            },
-        );
-    }
-
-    fn record(&mut self, scope: &str, id: String, meta: String, output: String, ok: bool) {
-        self.seq += 1;
-        let seq = self.seq;
-        let scope = self.scopes.entry(scope.to_owned()).or_insert_with(|| Scope {
-            opened: seq,
-            input: "null".to_owned(),
-            ..Scope::default()
-        });
-        if let Some(old) = scope.latest.insert(id.clone(), Record { seq, meta, output, ok }) {
-            scope.order.remove(&old.seq);
-        }
-        scope.order.insert(seq, id);
-    }
-
-    /// Brings `realm` up to date for `scope`.
-    fn apply(&self, realm: &mut Realm, name: &str) -> Result<(), Failure> {
-        let Some(scope) = self.scopes.get(name) else {
-            return Ok(());
-        };
-        let mut applied = realm.applied.get(name).copied().unwrap_or(0);
-        if applied == self.seq {
-            return Ok(());
-        }
-        if applied < scope.opened {
-            realm.open_scope(name, &scope.input)?;
-            applied = scope.opened;
-        }
-        // A scope that a record opened has its first record at the same number.
-        let from = if scope.latest.values().any(|record| record.seq == scope.opened) && applied == scope.opened {
-            applied
-        } else {
-            applied + 1
-        };
-        for (_, id) in scope.order.range(from..) {
-            if let Some(record) = scope.latest.get(id) {
-                realm.record(name, id, &record.meta, &record.output, record.ok)?;
-            }
-        }
-        realm.applied.insert(name.to_owned(), self.seq);
-        Ok(())
     }
 }
 
@@ -191,7 +118,7 @@ struct Worker {
     parts: Option<Parts>,
     full: Option<Realm>,
     pure: Pure,
-    journal: Journal,
+    journal: Rc<RefCell<Journal>>,
     entry: Option<(String, SourceRef)>,
     /// What each dynamic reference, as written in a module, resolved to.
     references: HashMap<(String, String), String>,
@@ -204,7 +131,7 @@ impl Worker {
             parts: None,
             full: None,
             pure: Pure::NotYet,
-            journal: Journal::default(),
+            journal: Rc::default(),
             entry: None,
             references: HashMap::new(),
         }
@@ -222,6 +149,7 @@ impl Worker {
             )),
             console: Rc::new(Console::new(Rc::clone(&self.options))),
             started: Instant::now(),
+            journal: Rc::clone(&self.journal),
         };
         let name = parts.modules.add_entry(&entry);
         let mut realm = Realm::new(&parts, false).map_err(|message| LoadError {
@@ -300,7 +228,6 @@ impl Worker {
                 });
             }
         };
-        self.journal.apply(realm, &callback.scope)?;
         realm.call(callback, args).await
     }
 

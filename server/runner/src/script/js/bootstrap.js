@@ -254,16 +254,6 @@
 
   // ---- contexts of callbacks ----------------------------------------------------------------------------------------------
 
-  class Scope {
-    constructor(input) {
-      this.input = input;
-      this.meta = new Map();
-      this.outputs = new Map();
-    }
-  }
-
-  const scopes = new Map();
-
   /** An object whose members are parsed when they are first read. Every call gets its own copies, so changes do not leak. */
   function parsed(keys, has, read) {
     const target = {};
@@ -280,7 +270,7 @@
       has: (target, key) => present(key) || Reflect.has(target, key),
       ownKeys(target) {
         const own = Reflect.ownKeys(target);
-        return [...new Set([...[...keys()].filter((key) => !gone.has(key)), ...own])];
+        return [...new Set([...keys().filter((key) => !gone.has(key)), ...own])];
       },
       getOwnPropertyDescriptor(target, key) {
         fetch(key);
@@ -315,24 +305,20 @@
   let current = null;
 
   function makeContext(name, extras, publishes) {
-    const scope = scopes.get(name) ?? new Scope("null");
     const context = {};
-    once(context, "input", () => JSON.parse(scope.input));
+    once(context, "input", () => host.scopeInput(name));
     once(context, "outputs", () =>
       parsed(
-        () => scope.outputs.keys(),
-        (key) => scope.outputs.has(key),
-        (key) => JSON.parse(scope.outputs.get(key)),
+        () => host.scopeIds(name, true),
+        (id) => host.scopeHas(name, id, true),
+        (id) => host.scopeOutput(name, id),
       ),
     );
     once(context, "results", () =>
       parsed(
-        () => scope.meta.keys(),
-        (key) => scope.meta.has(key),
-        (key) => {
-          const { meta, output } = scope.meta.get(key);
-          return { ...JSON.parse(meta), output: JSON.parse(output) };
-        },
+        () => host.scopeIds(name, false),
+        (id) => host.scopeHas(name, id, false),
+        (id) => ({ ...host.scopeMeta(name, id), output: host.scopeOutput(name, id) }),
       ),
     );
     const { state, ...others } = extras;
@@ -422,17 +408,6 @@
     internal,
     commonJs,
     call,
-
-    openScope(name, input) {
-      scopes.set(name, new Scope(input));
-    },
-    record(name, id, meta, output, ok) {
-      let scope = scopes.get(name);
-      if (scope === undefined) scopes.set(name, (scope = new Scope("null")));
-      scope.meta.set(id, { meta, output });
-      if (ok) scope.outputs.set(id, output);
-      else scope.outputs.delete(id);
-    },
 
     adopt(namespace, module, reference) {
       const value = "default" in namespace ? namespace.default : undefined;

@@ -28,6 +28,7 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Share
     host.set("version", env!("CARGO_PKG_VERSION"))?;
     gate(ctx, host, shared)?;
     modules(ctx, host, shared)?;
+    journal(ctx, host, shared)?;
     text(ctx, host)?;
     bytes(ctx, host)?;
     urls(ctx, host)
@@ -159,12 +160,6 @@ fn modules<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Resu
             eval(&ctx, &wrapped, &name, false)
         })?,
     )?;
-    host.set(
-        "import",
-        Function::new(ctx.clone(), |ctx: Ctx<'js>, name: String| {
-            rquickjs::Module::import(&ctx, name)
-        })?,
-    )?;
     host.set("caller", Function::new(ctx.clone(), |ctx: Ctx<'js>| caller(&ctx))?)?;
     let at = Rc::clone(shared);
     host.set(
@@ -173,6 +168,57 @@ fn modules<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Resu
             at.modules
                 .source_ref(&name)
                 .and_then(|source| serde_json::to_string(&source).ok())
+        })?,
+    )
+}
+
+fn journal<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<()> {
+    let at = Rc::clone(shared);
+    host.set(
+        "scopeInput",
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, scope: String| {
+            ctx.json_parse(at.journal.borrow().input(&scope))
+        })?,
+    )?;
+    let at = Rc::clone(shared);
+    host.set(
+        "scopeIds",
+        Function::new(ctx.clone(), move |scope: String, only_ok: bool| {
+            at.journal.borrow().ids(&scope, only_ok)
+        })?,
+    )?;
+    let at = Rc::clone(shared);
+    host.set(
+        "scopeHas",
+        Function::new(ctx.clone(), move |scope: String, id: String, only_ok: bool| {
+            at.journal
+                .borrow()
+                .latest(&scope, &id)
+                .is_some_and(|record| record.ok || !only_ok)
+        })?,
+    )?;
+    let at = Rc::clone(shared);
+    host.set(
+        "scopeOutput",
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, scope: String, id: String| {
+            ctx.json_parse(
+                at.journal
+                    .borrow()
+                    .latest(&scope, &id)
+                    .map_or("null", |record| record.output.as_str()),
+            )
+        })?,
+    )?;
+    let at = Rc::clone(shared);
+    host.set(
+        "scopeMeta",
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, scope: String, id: String| {
+            ctx.json_parse(
+                at.journal
+                    .borrow()
+                    .latest(&scope, &id)
+                    .map_or("{}", |record| record.meta.as_str()),
+            )
         })?,
     )
 }
