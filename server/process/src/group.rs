@@ -79,29 +79,117 @@ pub fn signal_process(process: &ProcessIdentity, signal: Signal) -> io::Result<b
     }
 }
 
-/// Ends the group of `leader`: SIGTERM, up to `grace` for it to leave, then SIGKILL until nothing is left.
+/// Ends the group of `leader` and what descends from its members, whatever group or session that moved to: SIGTERM, up to
+/// `grace` for it to leave, then SIGKILL until nothing is left.
 ///
 /// # Errors
 /// When the process table cannot be read or a signal is refused.
 pub async fn end(leader: &ProcessIdentity, grace: Duration) -> io::Result<Ended> {
-    if !signal(leader, Signal::SIGTERM)? {
+    let mut family = Family::of(leader)?;
+    if family.is_gone() {
         return Ok(Ended::AlreadyGone);
     }
+    family.signal(Signal::SIGTERM)?;
     // A stopped process acts on SIGTERM only when it runs again.
-    signal(leader, Signal::SIGCONT)?;
-    if gone_by(leader, Instant::now() + grace, None).await? {
+    family.signal(Signal::SIGCONT)?;
+    if family.gone_by(Instant::now() + grace, None).await? {
         return Ok(Ended::Terminated);
     }
-    kill_now(leader).await
+    let gone = family
+        .gone_by(Instant::now() + KILL_WAIT, Some(Signal::SIGKILL))
+        .await?;
+    Ok(if gone { Ended::Killed } else { Ended::Stuck })
 }
 
-/// Kills the group of `leader` at once and waits until nothing is left.
+/// Kills the group of `leader` and what descends from its members at once, and waits until nothing is left.
 ///
 /// # Errors
 /// When the process table cannot be read or the signal is refused.
 pub async fn kill_now(leader: &ProcessIdentity) -> io::Result<Ended> {
-    let gone = gone_by(leader, Instant::now() + KILL_WAIT, Some(Signal::SIGKILL)).await?;
+    let mut family = Family::of(leader)?;
+    if family.is_gone() {
+        return Ok(Ended::AlreadyGone);
+    }
+    let gone = family
+        .gone_by(Instant::now() + KILL_WAIT, Some(Signal::SIGKILL))
+        .await?;
     Ok(if gone { Ended::Killed } else { Ended::Stuck })
+}
+
+/// A group and the processes outside it that were seen to descend from its members.
+struct Family<'a> {
+    leader: &'a ProcessIdentity,
+    /// Living members of the group.
+    members: Vec<ProcessInfo>,
+    /// Living processes outside the group.
+    strays: Vec<ProcessInfo>,
+}
+
+impl<'a> Family<'a> {
+    fn of(leader: &'a ProcessIdentity) -> io::Result<Self> {
+        let mut family = Self {
+            leader,
+            members: Vec::new(),
+            strays: Vec::new(),
+        };
+        family.look()?;
+        Ok(family)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.members.is_empty() && self.strays.is_empty()
+    }
+
+    /// Looks who lives. Strays whose parents are gone meanwhile stay known.
+    fn look(&mut self) -> io::Result<()> {
+        self.members = living_members(self.leader)?;
+        let mut roots: Vec<u32> = self.members.iter().map(|info| info.pid).collect();
+        let mut strays = Vec::new();
+        for stray in &self.strays {
+            if stray.identity().liveness()? == crate::Liveness::Running {
+                roots.push(stray.pid);
+                strays.push(stray.clone());
+            }
+        }
+        if !roots.is_empty() {
+            let own = std::process::id();
+            let outside = tree::below(&roots, tree::all()?)
+                .into_iter()
+                .filter(|info| !info.zombie && info.group != self.leader.pid && info.pid != own);
+            strays.extend(outside);
+        }
+        self.strays = strays;
+        Ok(())
+    }
+
+    fn signal(&self, with: Signal) -> io::Result<()> {
+        if !self.members.is_empty() {
+            signal(self.leader, with)?;
+        }
+        for stray in &self.strays {
+            signal_process(&stray.identity(), with)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is left, repeating `nudge` at every look (new members can appear between two looks).
+    async fn gone_by(&mut self, deadline: Instant, nudge: Option<Signal>) -> io::Result<bool> {
+        let mut pause = POLL.0;
+        loop {
+            self.look()?;
+            if self.is_gone() {
+                return Ok(true);
+            }
+            if let Some(with) = nudge {
+                self.signal(with)?;
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            tokio::time::sleep(pause.min(deadline - Instant::now())).await;
+            pause = (pause * 2).min(POLL.1);
+        }
+    }
 }
 
 /// Ends every descendant of `root` (not `root` itself), whatever group or session it moved to, and collects the orphans
@@ -150,25 +238,6 @@ fn spared(keep: &[u32]) -> io::Result<std::collections::HashSet<u32>> {
         spared.extend(tree::descendants(*pid)?.into_iter().map(|info| info.pid));
     }
     Ok(spared)
-}
-
-/// Waits until the group is gone, repeating `nudge` at every look (new members can appear between two looks).
-async fn gone_by(leader: &ProcessIdentity, deadline: Instant, nudge: Option<Signal>) -> io::Result<bool> {
-    let mut pause = POLL.0;
-    loop {
-        let left = match nudge {
-            Some(with) => signal(leader, with)?,
-            None => !living_members(leader)?.is_empty(),
-        };
-        if !left {
-            return Ok(true);
-        }
-        if Instant::now() >= deadline {
-            return Ok(false);
-        }
-        tokio::time::sleep(pause.min(deadline - Instant::now())).await;
-        pause = (pause * 2).min(POLL.1);
-    }
 }
 
 fn raw(pid: u32) -> io::Result<Pid> {

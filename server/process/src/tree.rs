@@ -56,8 +56,17 @@ pub fn info(pid: u32) -> io::Result<Option<ProcessInfo>> {
 /// # Errors
 /// When the process table cannot be read.
 pub fn descendants(root: u32) -> io::Result<Vec<ProcessInfo>> {
-    let mut rest = sys::all()?;
-    let mut known = HashSet::from([root]);
+    Ok(below(&[root], all()?))
+}
+
+/// Every visible process.
+pub(crate) fn all() -> io::Result<Vec<ProcessInfo>> {
+    sys::all()
+}
+
+/// Every process of `rest` below any of `roots`, parents before children, the roots themselves not.
+pub(crate) fn below(roots: &[u32], mut rest: Vec<ProcessInfo>) -> Vec<ProcessInfo> {
+    let mut known: HashSet<u32> = roots.iter().copied().collect();
     let mut found = Vec::new();
     loop {
         let before = found.len();
@@ -70,7 +79,7 @@ pub fn descendants(root: u32) -> io::Result<Vec<ProcessInfo>> {
             !below
         });
         if found.len() == before {
-            return Ok(found);
+            return found;
         }
     }
 }

@@ -143,3 +143,18 @@ async fn a_daemon_that_left_its_session_is_found_through_the_subreaper() {
         .unwrap();
     assert_eq!(daemon.liveness().unwrap(), Liveness::Gone);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_descendant_in_another_session_ends_with_the_group() {
+    let script = "setsid sleep 300 & echo $!; wait; sleep 300";
+    let mut command = Held::spawn(shell(script)).unwrap().release().unwrap();
+    let mut lines = std::io::BufReader::new(command.stdio.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    let daemon = piw_process::ProcessIdentity::of(line.trim().parse().unwrap())
+        .unwrap()
+        .unwrap();
+    group::end(&command.identity, Duration::from_secs(5)).await.unwrap();
+    assert_ne!(daemon.liveness().unwrap(), Liveness::Running);
+}

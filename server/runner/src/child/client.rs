@@ -22,6 +22,8 @@ use super::channel::{Reader, Writer};
 const UNKNOWN: u64 = u64::MAX;
 /// Bytes of JSON of one console line that is sent on.
 const PRINT_LIMIT: usize = 128 * 1024;
+/// Bytes of text from which on no further line joins a message.
+const PRINT_BATCH: usize = 32 * 1024;
 
 /// What the runner has to do next, from mild to strict. A stricter order is never taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +101,22 @@ struct Inner {
 struct Printed {
     lines: VecDeque<(&'static str, String)>,
     sending: bool,
+}
+
+impl Printed {
+    /// The next lines of one stream, as much as one message may carry.
+    fn take(&mut self) -> Option<(&'static str, String)> {
+        let (stream, mut text) = self.lines.pop_front()?;
+        while let Some((next, more)) = self.lines.front()
+            && *next == stream
+            && text.len() + more.len() < PRINT_BATCH
+        {
+            text.push('\n');
+            text.push_str(more);
+            self.lines.pop_front();
+        }
+        Some((stream, text))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -221,21 +239,17 @@ impl Client {
         loop {
             let next = {
                 let mut printed = self.inner.printed.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = printed.lines.pop_front();
+                let next = printed.take();
                 printed.sending = next.is_some();
                 next
             };
             let Some((stream, text)) = next else { return };
             // Diagnosis only: an end of the channel shows elsewhere.
-            let _ = self
-                .request(
-                    None,
-                    ChildBody::Progress {
-                        stream: stream.to_owned(),
-                        text,
-                    },
-                )
-                .await;
+            let body = ChildBody::Progress {
+                stream: stream.to_owned(),
+                text,
+            };
+            let _ = self.request(None, body).await;
         }
     }
 

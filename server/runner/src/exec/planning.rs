@@ -300,7 +300,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             Err(failed) => failed.message,
         };
         self.client
-            .print("stderr", format!("statusDetail of node \"{}\": {why}\n", node.id));
+            .print("stderr", format!("statusDetail of node \"{}\": {why}", node.id));
         None
     }
 
