@@ -7,7 +7,7 @@ use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::Operation;
 use piw_protocol::run::{ErrorInfo, NodeOutcome, RunStatus, SourceMap, SourceRef};
-use piw_state::{Claim, CommandIdentity, NewRun, ResolvedRun, State};
+use piw_state::{Claim, CommandIdentity, NewRun, ResolvedRun, RunnerExit, RunnerOutcome, State};
 use serde_json::{Value, json};
 
 pub struct Driver {
@@ -62,13 +62,18 @@ pub async fn start(state: &State, definition: &DefinitionSnapshot) -> String {
 impl Driver {
     /// Claims the run that is next and begins its first node.
     pub async fn claim(state: &State, nodes: usize) -> Self {
+        Self::claim_at(state, nodes, 0).await
+    }
+
+    /// Claims the run that is next and goes on after so many steps.
+    pub async fn claim_at(state: &State, nodes: usize, step: usize) -> Self {
         let claimed = state.claim_next(None).await.unwrap().expect("a run is ready");
         let mut driver = Self {
             state: state.clone(),
             claim: claimed.claim,
             digest: claimed.launch.definition_digest,
             messages: 0,
-            step: 0,
+            step,
             nodes,
         };
         let digest = driver.digest.clone();
@@ -98,6 +103,21 @@ impl Driver {
     pub async fn step(&mut self, output: Value) {
         let finish = self.finish(output);
         self.send(ChildBody::NodeFinished(Box::new(finish))).await;
+    }
+
+    /// Finishes the running checkpoint: the run waits for its answer.
+    pub async fn wait(&mut self, request: Value) {
+        let mut finish = self.finish(request);
+        finish.next = Next::Wait;
+        self.send(ChildBody::NodeFinished(Box::new(finish))).await;
+        let exit = RunnerExit {
+            runner_epoch: self.claim.runner_epoch.to_string(),
+            outcome: RunnerOutcome::Exited,
+            exit_code: Some(0),
+            signal: None,
+            diagnostic: None,
+        };
+        self.state.runner_exited(exit).await.unwrap();
     }
 
     /// Fails the running node and with it the run.

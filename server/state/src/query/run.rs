@@ -69,7 +69,7 @@ pub struct RunFacts {
     pub session_id: Option<String>,
     /// `headless` or `interactive`.
     pub execution_mode: String,
-    /// When the claim on the run ends by the wall clock; absent when nobody holds one.
+    /// When the claim on the run ends by the wall clock; absent when nobody holds one, or an earlier server does.
     pub claim_expires_at: Option<i64>,
     /// A runner process of the run was launched and has not ended.
     pub has_runner: bool,
@@ -103,7 +103,8 @@ SELECT r.id, r.run_id, r.definition, r.workflow_name, r.title, r.status, r.pause
        r.failure_class, r.created_at, r.started_at, r.finished_at, r.updated_at,
        i.revision, i.view_revision, s.kind, s.location, s.hash,
        q.status, q.park_reason, q.park_detail, q.queued_at, q.updated_at,
-       b.session_id, b.execution_mode, CASE WHEN l.owner_type IS NOT NULL THEN l.expires_at END,
+       b.session_id, b.execution_mode, 
+       CASE WHEN l.owner_type IS NOT NULL AND l.server_epoch = (SELECT epoch FROM workflow_server_state) THEN l.expires_at END,
        EXISTS (SELECT 1 FROM run_runners n WHERE n.run = r.id AND n.status <> 'ended'),
        (SELECT x.kind FROM interactive_requests x WHERE x.run = r.id AND x.status = 'pending'),
        EXISTS (SELECT 1 FROM human_decisions h WHERE h.run = r.id AND h.status = 'pending'),
