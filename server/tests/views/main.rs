@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose fixture cannot be read has failed")]
 
+mod chain;
 mod content;
 mod driver;
 mod fixture;
 mod graph;
 mod list;
+mod measure;
 mod pages;
 mod publish;
 mod run_view;

@@ -103,7 +103,7 @@ SELECT r.id, r.run_id, r.definition, r.workflow_name, r.title, r.status, r.pause
        r.failure_class, r.created_at, r.started_at, r.finished_at, r.updated_at,
        i.revision, i.view_revision, s.kind, s.location, s.hash,
        q.status, q.park_reason, q.park_detail, q.queued_at, q.updated_at,
-       b.session_id, b.execution_mode, 
+       b.session_id, b.execution_mode,
        CASE WHEN l.owner_type IS NOT NULL AND l.server_epoch = (SELECT epoch FROM workflow_server_state) THEN l.expires_at END,
        EXISTS (SELECT 1 FROM run_runners n WHERE n.run = r.id AND n.status <> 'ended'),
        (SELECT x.kind FROM interactive_requests x WHERE x.run = r.id AND x.status = 'pending'),
