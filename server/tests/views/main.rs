@@ -8,7 +8,6 @@ mod driver;
 mod fixture;
 mod graph;
 mod list;
-mod measure;
 mod pages;
 mod publish;
 mod run_view;
