@@ -4,11 +4,16 @@ use piw_protocol::view::{GraphStep, TakenTransition};
 use piw_state::query::graph::{NodeRow, TransitionRow};
 use piw_state::query::{QueryError, rfc3339};
 
-use super::bounds::{TEXT_LIMIT, Window, cut};
+use super::bounds::{TEXT_LIMIT, Window, cut, size};
 use super::nodes::Nodes;
 
 /// Longest one-line detail of a graph node in bytes; the whole is in its step.
 const DETAIL_LIMIT: usize = 256;
+
+/// What a graph step costs besides its texts, at most: keys, punctuation, two times, three numbers, an outcome.
+const STEP_COST: usize = 200;
+/// What a transition costs besides its names, at most.
+const TRANSITION_COST: usize = 48;
 
 /// Graph steps in document order of their nodes; when the budget does not hold all, the ones that changed last.
 pub(crate) fn steps(rows: Vec<NodeRow>, nodes: &Nodes, bytes: usize) -> Result<Vec<GraphStep>, QueryError> {
@@ -16,8 +21,9 @@ pub(crate) fn steps(rows: Vec<NodeRow>, nodes: &Nodes, bytes: usize) -> Result<V
         .into_iter()
         .map(|row| step(row, nodes))
         .collect::<Result<Vec<_>, _>>()?;
-    let cost: usize = steps.iter().map(|step| super::bounds::size(step) + 1).sum();
-    if cost > bytes {
+    // Measuring by encoding is left to graphs that may not fit: it would double the cost of every view.
+    let may_fit = steps.iter().map(cost).sum::<usize>() <= bytes;
+    if !may_fit && steps.iter().map(|step| size(step) + 1).sum::<usize>() > bytes {
         steps.sort_by(|left, right| right.started_at.cmp(&left.started_at));
         let mut window = Window::new(usize::MAX, bytes);
         for step in steps {
@@ -28,6 +34,12 @@ pub(crate) fn steps(rows: Vec<NodeRow>, nodes: &Nodes, bytes: usize) -> Result<V
         steps = window.into_items();
     }
     Ok(steps)
+}
+
+fn cost(step: &GraphStep) -> usize {
+    // A character of a text takes at most six bytes, as `\u001f`; identities are plain.
+    let detail = step.status_detail.as_ref().map_or(0, |detail| 6 * detail.len());
+    STEP_COST + step.node_id.len() + step.attempt_id.len() + detail
 }
 
 fn step(row: NodeRow, nodes: &Nodes) -> Result<GraphStep, QueryError> {
@@ -50,16 +62,20 @@ pub(crate) fn transitions(
     nodes: &Nodes,
     bytes: usize,
 ) -> Result<Vec<TakenTransition>, QueryError> {
-    let mut window = Window::new(usize::MAX, bytes);
+    let mut transitions = Vec::new();
+    let mut left = bytes;
     for row in rows {
         let transition = TakenTransition {
             from: nodes.id(row.from)?,
             to: nodes.id(row.to)?,
             count: row.count,
         };
-        if !window.push(transition) {
+        let cost = TRANSITION_COST + transition.from.len() + transition.to.len();
+        if cost > left {
             break;
         }
+        left -= cost;
+        transitions.push(transition);
     }
-    Ok(window.into_items())
+    Ok(transitions)
 }

@@ -42,13 +42,13 @@ struct Budget {
 
 const FULL: Budget = Budget {
     steps: 24,
-    step_bytes: 96 * 1024,
+    step_bytes: 64 * 1024,
     events: 16,
     event_bytes: 48 * 1024,
     updates: 64,
-    update_bytes: 64 * 1024,
+    update_bytes: 32 * 1024,
     output_bytes: 48 * 1024,
-    graph_bytes: 384 * 1024,
+    graph_bytes: 448 * 1024,
     transition_bytes: 192 * 1024,
     source_bytes: 32 * 1024,
 };

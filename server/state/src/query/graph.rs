@@ -13,7 +13,7 @@ use super::steps::{self, AttemptRow, Chain};
 use super::{QueryError, Reader, Result, signed, unsigned};
 
 /// Steps between two checkpoints of a run.
-pub const CHECKPOINT_EVERY: u64 = 4_096;
+pub const CHECKPOINT_EVERY: u64 = 1_024;
 
 /// A node that was visited.
 #[derive(Debug, Clone, PartialEq, Eq)]
