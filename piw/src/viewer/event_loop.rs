@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::clock;
+use super::config;
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::outside::Outside;
@@ -63,15 +64,24 @@ pub async fn run(options: ViewerOptions) -> Result<(), ViewerError> {
         return Err(ViewerError::NotATerminal("input"));
     }
     let var = |name: &str| std::env::var(name).ok();
-    let key = options
-        .theme
-        .or_else(|| var("PIW_THEME"))
-        .unwrap_or_else(|| theme::DEFAULT.to_owned());
-    let mut theme = Theme::load(&key, Depth::detect(var)).map_err(ViewerError::Theme)?;
+    let config = config::path(var).map(|path| config::load(&path)).unwrap_or_default();
+    let mut problems = config.problems.clone();
+    let depth = Depth::detect(var);
+    let mut theme = match options.theme.or_else(|| var("PIW_THEME")) {
+        Some(key) => Theme::load(&key, depth).map_err(ViewerError::Theme)?,
+        None => {
+            let wanted = config.theme.as_deref().unwrap_or(theme::DEFAULT);
+            Theme::load(wanted, depth).or_else(|error| {
+                problems.push(error);
+                Theme::load(theme::DEFAULT, depth).map_err(ViewerError::Theme)
+            })?
+        }
+    };
     theme.ascii = options.ascii;
     let screen = Screen::open()?;
     let size = screen.size()?;
-    let (model, effects) = Model::new(options.run_id, theme, size, clock::now());
+    let (mut model, effects) = Model::new(options.run_id, theme, size, clock::now());
+    model.configure(&config, &problems);
     let (outside, inbox) = Outside::new(options.client);
     let mut viewer = Viewer {
         model,

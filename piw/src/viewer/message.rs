@@ -11,6 +11,7 @@ use piw_protocol::view::{ArtifactRef, RunListPage, RunPage, RunView};
 use serde_json::Value;
 
 use super::clock::Millis;
+use super::config::Setting;
 use super::graph::{Density, Drawing, Graph};
 
 /// Something happened.
@@ -81,6 +82,8 @@ pub enum Message {
         /// The value, or why there is none.
         result: Result<Content, String>,
     },
+    /// A setting could not be saved.
+    NotSaved(String),
     /// A command was decided.
     Decided {
         /// What was asked.
@@ -196,6 +199,8 @@ pub enum Effect {
     },
     /// Put text on the clipboard (OSC 52).
     Copy(String),
+    /// Write a setting into the configuration file.
+    Save(Setting),
     /// Stop the process until the shell continues it.
     Suspend,
     /// End the viewer.

@@ -14,11 +14,13 @@
 //! | [`run`] | the run on screen |
 //! | [`graph`] | the layered drawing |
 //! | [`theme`] | colours and glyphs |
+//! | [`config`] | the configuration file |
 //! | [`action`] | actions, keys, help |
 
 pub mod action;
 pub mod browser;
 pub mod clock;
+pub mod config;
 pub mod draw;
 mod event_loop;
 pub mod graph;

@@ -4,6 +4,7 @@ use piw_protocol::client::ConnectionState;
 
 use super::browser::Browser;
 use super::clock::Millis;
+use super::config::Config;
 use super::graph_panel::GraphPanel;
 use super::inspector::Inspector;
 use super::message::Effect;
@@ -117,6 +118,19 @@ impl Model {
             None => model.browser.watch(),
         };
         (model, vec![effect])
+    }
+
+    /// Takes over sizes from the configuration file and shows what is wrong with it.
+    pub fn configure(&mut self, config: &Config, problems: &[String]) {
+        if let Some(width) = config.sidebar_width {
+            self.wishes.sidebar = width;
+        }
+        if let Some(size) = config.inspector_height {
+            self.wishes.inspector = size;
+        }
+        for problem in problems {
+            self.toast(&format!("configuration: {problem}"), true);
+        }
     }
 
     /// Where everything is; `None` when the terminal is too small.

@@ -12,6 +12,7 @@ use piw_protocol::view::{ArtifactRef, PAGE_ITEMS};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::config::{self, Setting};
 use super::graph;
 use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
 
@@ -131,6 +132,7 @@ impl Outside {
                     );
                 });
             }
+            Effect::Save(setting) => self.save(setting),
             Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
         }
     }
@@ -208,6 +210,20 @@ impl Outside {
                     })
                     .await,
             );
+        });
+    }
+
+    fn save(&self, setting: Setting) {
+        let messages = self.messages.clone();
+        let path = config::path(|name| std::env::var(name).ok());
+        tokio::task::spawn_blocking(move || {
+            let saved = match &path {
+                Some(path) => config::save(path, &setting).map_err(|error| format!("{}: {error}", path.display())),
+                None => Err("there is no place for a configuration file: set PIW_CONFIG_PATH".to_owned()),
+            };
+            if let Err(error) = saved {
+                drop(messages.blocking_send(Message::NotSaved(error)));
+            }
         });
     }
 

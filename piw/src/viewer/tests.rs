@@ -514,3 +514,20 @@ fn an_idle_viewer_has_nothing_to_do() {
     stage.view(fixtures::running().view());
     assert!(stage.model.next_tick().is_some());
 }
+
+#[test]
+fn a_theme_is_previewed_kept_or_restored() {
+    let mut stage = opened((120, 40), &fixtures::failed());
+    let before = stage.model.theme.clone();
+    stage.press(", down");
+    assert_ne!(stage.model.theme.name, before.name, "moving shows the theme at once");
+    insta::assert_snapshot!("themes", stage.frame());
+    stage.press("esc");
+    assert_eq!(stage.model.theme, before);
+    stage.press(", down enter");
+    let saved = stage
+        .effects
+        .iter()
+        .any(|effect| *effect == Effect::Save(super::config::Setting::Theme("catppuccin-macchiato".into())));
+    assert!(saved && stage.model.popup.is_none());
+}

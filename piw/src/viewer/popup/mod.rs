@@ -85,6 +85,8 @@ pub enum Reply {
     },
     /// Shows a theme.
     Preview(usize),
+    /// Keeps a theme, saves it and closes.
+    Keep(usize),
     /// Shows the theme from before and closes.
     Restore(Box<Theme>),
 }
@@ -166,7 +168,7 @@ impl Popup {
                 match key.code {
                     KeyCode::Down | KeyCode::Char('j') => *selected = (*selected + 1) % count,
                     KeyCode::Up | KeyCode::Char('k') => *selected = (*selected + count - 1) % count,
-                    KeyCode::Enter => return Reply::Close,
+                    KeyCode::Enter => return Reply::Keep(*selected),
                     KeyCode::Esc | KeyCode::Char('q') => return Reply::Restore(before.clone()),
                     _ => return Reply::Stay,
                 }

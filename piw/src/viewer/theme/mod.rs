@@ -11,11 +11,40 @@ use serde::Deserialize;
 
 use self::color::Depth;
 
-/// Embedded themes: key and TOML.
-const BUILTIN: &[(&str, &str)] = &[(
+macro_rules! embedded {
+    ($($key:literal),* $(,)?) => {
+        /// Embedded themes: key and TOML.
+        const BUILTIN: &[(&str, &str)] = &[$(($key, include_str!(concat!("../../../../themes/", $key, ".toml"))),)*];
+    };
+}
+
+embedded! {
     "catppuccin-mocha",
-    include_str!("../../../../themes/catppuccin-mocha.toml"),
-)];
+    "catppuccin-macchiato",
+    "catppuccin-frappe",
+    "catppuccin-latte",
+    "terminal",
+    "tokyo-night",
+    "tokyo-night-day",
+    "dracula",
+    "nord",
+    "gruvbox-dark",
+    "gruvbox-light",
+    "one-dark",
+    "one-light",
+    "solarized-dark",
+    "solarized-light",
+    "kanagawa",
+    "kanagawa-lotus",
+    "rose-pine",
+    "rose-pine-moon",
+    "rose-pine-dawn",
+    "everforest",
+    "github-dark",
+    "github-light",
+    "high-contrast",
+    "vesper",
+}
 
 /// Key of the default theme.
 pub const DEFAULT: &str = "catppuccin-mocha";
@@ -356,6 +385,41 @@ mod tests {
         for name in Theme::names() {
             for depth in [Depth::True, Depth::Indexed, Depth::Named, Depth::None] {
                 Theme::load(name, depth).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn text_and_statuses_stand_out_from_the_ground() {
+        let luminance = |color: Color| {
+            let Color::Rgb(r, g, b) = color else { return None };
+            let linear = |value: u8| {
+                let value = f64::from(value) / 255.0;
+                if value <= 0.039_28 {
+                    value / 12.92
+                } else {
+                    ((value + 0.055) / 1.055).powf(2.4)
+                }
+            };
+            Some(0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b))
+        };
+        for name in Theme::names() {
+            let palette = Theme::load(name, Depth::True).unwrap().palette;
+            let Some(ground) = luminance(palette.base) else {
+                continue;
+            };
+            let colors = [
+                ("text", palette.text, 4.0),
+                ("subtext", palette.subtext, 3.0),
+                ("red", palette.red, 2.4),
+            ];
+            for (role, color, least) in colors
+                .into_iter()
+                .chain([("green", palette.green, 2.4), ("blue", palette.blue, 2.4)])
+            {
+                let other = luminance(color).unwrap();
+                let contrast = (ground.max(other) + 0.05) / (ground.min(other) + 0.05);
+                assert!(contrast >= least, "{name}: {role} has contrast {contrast:.1}");
             }
         }
     }

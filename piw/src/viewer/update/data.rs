@@ -85,6 +85,10 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             content(model, &sha256, result);
             Vec::new()
         }
+        Message::NotSaved(error) => {
+            model.toast(&format!("not saved: {error}"), true);
+            Vec::new()
+        }
         Message::Decided {
             command,
             run_id,

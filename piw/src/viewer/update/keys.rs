@@ -5,6 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::clean;
 use crate::viewer::action::{self, Action};
+use crate::viewer::config::Setting;
 use crate::viewer::graph::Density;
 use crate::viewer::inspector::rows::Action as RowAction;
 use crate::viewer::inspector::{Inspector, Tab};
@@ -86,6 +87,13 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
                 };
             }
             Vec::new()
+        }
+        Reply::Keep(index) => {
+            model.popup = None;
+            let key = Theme::names().nth(index);
+            key.map(|key| Effect::Save(Setting::Theme(key.to_owned())))
+                .into_iter()
+                .collect()
         }
         Reply::Restore(theme) => {
             model.theme = *theme;

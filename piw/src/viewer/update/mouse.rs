@@ -5,6 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::keys::{self, carry_out, select_row, select_run, show_tab, toggle_fold};
 use super::{inspector_height, inspector_rows, seek};
+use crate::viewer::config::Setting;
 use crate::viewer::inspector::Inspector;
 use crate::viewer::message::Effect;
 use crate::viewer::model::{Drag, Model};
@@ -33,10 +34,13 @@ pub fn take(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
             model.dirty |= model.drag.is_some();
             drag(model, &screen, at)
         }
-        MouseEventKind::Up(_) => {
-            model.drag = None;
-            Vec::new()
-        }
+        MouseEventKind::Up(_) => match model.drag.take() {
+            Some(Drag::Sidebar | Drag::Split) => vec![Effect::Save(Setting::Sizes {
+                sidebar: model.wishes.sidebar,
+                inspector: model.wishes.inspector,
+            })],
+            _ => Vec::new(),
+        },
         MouseEventKind::ScrollUp => wheel(model, &screen, at, 0, -1),
         MouseEventKind::ScrollDown => wheel(model, &screen, at, 0, 1),
         MouseEventKind::ScrollLeft => wheel(model, &screen, at, -1, 0),

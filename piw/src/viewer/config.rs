@@ -1,0 +1,214 @@
+//! The viewer's configuration file: where it is, what it says, and saving single values without touching the rest.
+//!
+//! A bad field is reported and the others count. Saving keeps comments, order and keys that this version does not know.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{DocumentMut, Item, Table, value};
+
+/// Widest sidebar that a file may ask for.
+const WIDEST: i64 = 500;
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `[theme] name`.
+    pub theme: Option<String>,
+    /// `[ui] sidebar_width`, columns.
+    pub sidebar_width: Option<u16>,
+    /// `[ui] inspector_height`, rows below the graph or columns beside it.
+    pub inspector_height: Option<u16>,
+    /// Sentences about fields that cannot be used.
+    pub problems: Vec<String>,
+}
+
+/// Where the file is: `PIW_CONFIG_PATH`, else `piw/config.toml` in `XDG_CONFIG_HOME` or `~/.config`.
+#[must_use]
+pub fn path(var: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let set = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("PIW_CONFIG_PATH").or_else(|| {
+        let base = set("XDG_CONFIG_HOME").filter(|base| base.is_absolute());
+        base.or_else(|| set("HOME").map(|home| home.join(".config")))
+            .map(|base| base.join("piw/config.toml"))
+    })
+}
+
+/// Reads the file; one that does not exist says nothing.
+#[must_use]
+pub fn load(path: &Path) -> Config {
+    match std::fs::read_to_string(path) {
+        Ok(text) => read(&text, path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Config::default(),
+        Err(error) => Config {
+            problems: vec![format!("{}: {error}", path.display())],
+            ..Config::default()
+        },
+    }
+}
+
+fn read(text: &str, path: &Path) -> Config {
+    let mut config = Config::default();
+    let document = match text.parse::<DocumentMut>() {
+        Ok(document) => document,
+        Err(error) => {
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            config.problems.push(format!("{}: {first}", path.display()));
+            return config;
+        }
+    };
+    let field = |table: &str, name: &str| document.get(table).and_then(|table| table.get(name));
+    if let Some(item) = field("theme", "name") {
+        match item.as_str() {
+            Some(name) => config.theme = Some(name.to_owned()),
+            None => config.problems.push("theme.name: expected a text".into()),
+        }
+    }
+    for (name, slot) in [
+        ("sidebar_width", &mut config.sidebar_width),
+        ("inspector_height", &mut config.inspector_height),
+    ] {
+        let Some(item) = field("ui", name) else { continue };
+        match item
+            .as_integer()
+            .filter(|size| (1..=WIDEST).contains(size))
+            .and_then(|size| u16::try_from(size).ok())
+        {
+            Some(size) => *slot = Some(size),
+            None => config
+                .problems
+                .push(format!("ui.{name}: expected a number from 1 to {WIDEST}")),
+        }
+    }
+    config
+}
+
+/// A value to save.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Setting {
+    /// `[theme] name`.
+    Theme(String),
+    /// `[ui] sidebar_width` and `inspector_height`; 0 leaves the choice to the viewer and is not saved.
+    Sizes {
+        /// Columns of the run browser.
+        sidebar: u16,
+        /// Rows or columns of the inspector.
+        inspector: u16,
+    },
+}
+
+/// Writes one setting into the file, which is created with its directory when it does not exist.
+///
+/// # Errors
+///
+/// When the file is not TOML (it is left alone) or cannot be written.
+pub fn save(path: &Path, setting: &Setting) -> io::Result<()> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    let changed = apply(&text, setting).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    // A whole new file in its place: a crash leaves the old one or the new one.
+    let draft = path.with_extension(format!("toml.{}", std::process::id()));
+    std::fs::write(&draft, changed)?;
+    std::fs::rename(&draft, path)
+}
+
+fn apply(text: &str, setting: &Setting) -> Result<String, String> {
+    let mut document = text.parse::<DocumentMut>().map_err(|error| error.to_string())?;
+    let mut set = |table: &str, name: &str, new: toml_edit::Value| -> Result<(), String> {
+        let item = document.entry(table).or_insert_with(|| Item::Table(Table::new()));
+        let table = item
+            .as_table_like_mut()
+            .ok_or_else(|| format!("{table} is not a table"))?;
+        match table.get_mut(name).and_then(Item::as_value_mut) {
+            Some(old) => {
+                // The comment behind the old value stays.
+                let decor = old.decor().clone();
+                *old = new;
+                *old.decor_mut() = decor;
+            }
+            None => {
+                table.insert(name, value(new));
+            }
+        }
+        Ok(())
+    };
+    match setting {
+        Setting::Theme(name) => set("theme", "name", name.as_str().into())?,
+        Setting::Sizes { sidebar, inspector } => {
+            for (name, size) in [("sidebar_width", *sidebar), ("inspector_height", *inspector)] {
+                if size > 0 {
+                    set("ui", name, i64::from(size).into())?;
+                }
+            }
+        }
+    }
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_field_is_reported_and_the_rest_counts() {
+        let text = "[theme]\nname = 3\n[ui]\nsidebar_width = 40\ninspector_height = -1\n[other]\nx = 1\n";
+        let config = read(text, Path::new("c.toml"));
+        assert_eq!(
+            (config.theme, config.sidebar_width, config.inspector_height),
+            (None, Some(40), None)
+        );
+        assert_eq!(config.problems.len(), 2, "{:?}", config.problems);
+        assert_eq!(read("[theme", Path::new("c.toml")).problems.len(), 1);
+    }
+
+    #[test]
+    fn saving_keeps_comments_and_unknown_keys() {
+        let text = "# mine\n[theme] # colours\nname = \"nord\" # the best\nextra = true\n\n[keys]\nquit = \"x\"\n";
+        let changed = apply(text, &Setting::Theme("dracula".into())).unwrap();
+        assert_eq!(changed, text.replace("nord", "dracula"));
+        let sizes = apply(
+            "",
+            &Setting::Sizes {
+                sidebar: 40,
+                inspector: 0,
+            },
+        )
+        .unwrap();
+        assert_eq!(sizes, "[ui]\nsidebar_width = 40\n");
+        assert!(apply("theme = 1\n", &Setting::Theme("x".into())).is_err());
+    }
+
+    #[test]
+    fn a_file_is_created_where_none_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/config.toml");
+        save(&path, &Setting::Theme("vesper".into())).unwrap();
+        assert_eq!(load(&path).theme.as_deref(), Some("vesper"));
+        assert_eq!(load(&dir.path().join("none.toml")), Config::default());
+    }
+
+    #[test]
+    fn the_place_follows_the_environment() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            path(move |name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
+        };
+        assert_eq!(
+            with(&[("PIW_CONFIG_PATH", "/x.toml"), ("HOME", "/h")]),
+            Some("/x.toml".into())
+        );
+        assert_eq!(
+            with(&[("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")]),
+            Some("/c/piw/config.toml".into())
+        );
+        assert_eq!(
+            with(&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")]),
+            Some("/h/.config/piw/config.toml".into())
+        );
+    }
+}
