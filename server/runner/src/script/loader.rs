@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
-use rquickjs::{Ctx, Error, Exception, Function, Module, Object, Persistent, Result, Value};
+use rquickjs::{Ctx, Error, Exception, Function, Module, Object, Persistent, Result, String as JsString, Value};
 
 use super::builtins;
 use super::modules::{ImportError, Kind};
@@ -134,7 +134,11 @@ fn synthetic<'js>(ctx: &Ctx<'js>, name: &str, exports: Value<'js>) -> Result<Mod
     let mut default = "m";
     if let Some(object) = exports.as_object() {
         let transpiled = object.get::<_, Value<'js>>("__esModule")?.as_bool() == Some(true);
-        for (index, key) in object.keys::<String>().filter_map(std::result::Result::ok).enumerate() {
+        // Through engine strings, whose conversion refuses lone surrogates.
+        for (index, key) in object.keys::<JsString<'js>>().enumerate() {
+            let Ok(key) = key.and_then(|key| key.to_string()) else {
+                continue;
+            };
             if key == "default" {
                 if transpiled {
                     default = "m.default";

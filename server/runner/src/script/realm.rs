@@ -15,7 +15,7 @@ use rquickjs::{
     Value,
 };
 use serde_json::Value as Json;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
 use super::failure::{Failure, NOTHING_THROWN, label, thrown_text, without_class};
@@ -23,7 +23,7 @@ use super::journal::Journal;
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
 use super::natives;
-use super::shared::{Console, Event, Shared, Stop, Timers};
+use super::shared::{Console, EVENT_QUEUE, Event, Shared, Stop, Timers};
 use super::stack;
 use super::value::{self, NotJson};
 
@@ -44,7 +44,7 @@ pub(super) struct Realm {
     context: Context,
     runtime: Runtime,
     pub shared: Rc<Shared>,
-    events: UnboundedReceiver<Event>,
+    events: Receiver<Event>,
 }
 
 impl Drop for Realm {
@@ -57,7 +57,7 @@ impl Drop for Realm {
 impl Realm {
     /// A fresh runtime with the host's globals.
     pub(super) fn new(parts: &Parts, pure: bool) -> Result<Self, String> {
-        let (sender, events) = unbounded_channel();
+        let (sender, events) = channel(EVENT_QUEUE);
         let shared = Rc::new(Shared {
             pure,
             options: Rc::clone(&parts.options),
@@ -272,8 +272,8 @@ impl Realm {
     }
 
     /// Prepares for `evaluate` and friends.
-    pub(super) fn begin_load(&self) {
-        let deadline = Instant::now() + self.shared.options.load_timeout;
+    pub(super) fn begin_load(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         self.shared
             .begin(None, Some(deadline), tokio_util::sync::CancellationToken::new(), None);
         self.shared.loader_open.set(true);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use rquickjs::{Ctx, Exception};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::api::{ConsoleLevel, PublishUpdate, ScriptOptions};
@@ -24,6 +24,9 @@ pub(super) enum Stop {
     /// It called `process.exit`.
     Exit(i32),
 }
+
+/// Reports that may wait for JavaScript to take them; more hold up whoever makes them.
+pub(super) const EVENT_QUEUE: usize = 16;
 
 /// What an asynchronous operation reports back to JavaScript.
 #[derive(Debug)]
@@ -53,6 +56,15 @@ pub(super) struct Child {
     pub stdin: Option<UnboundedSender<Vec<u8>>>,
     /// Ends the tasks that serve it.
     pub gone: CancellationToken,
+    /// Fires when it has ended and its id may belong to another process.
+    pub exited: CancellationToken,
+}
+
+impl Child {
+    /// Sends it a signal, unless it has ended.
+    pub(super) fn kill(&self, signal: i32) -> bool {
+        !self.exited.is_cancelled() && super::natives::process::kill(self.pid, signal)
+    }
 }
 
 /// Console output of a host, bounded over its whole life.
@@ -115,7 +127,7 @@ pub(super) struct Shared {
     pub aborted: Cell<Option<Stop>>,
     pub publish: RefCell<Option<PublishUpdate>>,
     pub timers: RefCell<Timers>,
-    pub events: UnboundedSender<Event>,
+    pub events: Sender<Event>,
     /// Operations whose report is outstanding.
     pub pending: Cell<usize>,
     pub children: RefCell<HashMap<u32, Child>>,
@@ -242,7 +254,7 @@ impl Shared {
         self.timers.borrow_mut().clear_all();
         self.pending.set(0);
         for (_, child) in self.children.borrow_mut().drain() {
-            super::natives::process::kill(child.pid, libc::SIGKILL);
+            child.kill(libc::SIGKILL);
             child.gone.cancel();
         }
         // Reports of operations that still run carry the old number and are dropped.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use piw_protocol::run::SourceRef;
 use serde_json::Value;
@@ -157,7 +157,9 @@ impl Worker {
             message: format!("the script engine did not start: {message}"),
             stack: None,
         })?;
-        let loaded = self.load_into(&mut realm, &parts, &name).await;
+        let loaded = self
+            .load_into(&mut realm, &parts, &name, self.options.load_timeout)
+            .await;
         let loaded = match loaded {
             Ok(()) => parts
                 .modules
@@ -183,8 +185,14 @@ impl Worker {
         Ok(Loaded { raw, modules })
     }
 
-    async fn load_into(&mut self, realm: &mut Realm, parts: &Parts, name: &str) -> Result<(), Failure> {
-        realm.begin_load();
+    async fn load_into(
+        &mut self,
+        realm: &mut Realm,
+        parts: &Parts,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        realm.begin_load(timeout);
         realm.evaluate(name, None).await?;
         for _ in 0..MAX_INCLUDES {
             let Some((number, reference, from)) = realm.next_reference()? else {
@@ -213,9 +221,12 @@ impl Worker {
         Ok(name)
     }
 
-    async fn call(&mut self, callback: &CallbackRef, args: CallArgs) -> Result<Value, CallError> {
+    async fn call(&mut self, callback: &CallbackRef, mut args: CallArgs) -> Result<Value, CallError> {
         if args.pure {
+            // Making the pure runtime is no part of the node's time.
+            let started = Instant::now();
             self.prepare_pure().await;
+            args.deadline = args.deadline.map(|deadline| deadline + started.elapsed());
         }
         let realm = match (&mut self.pure, &mut self.full) {
             (Pure::Ready(pure), _) if args.pure => &mut **pure,
@@ -243,7 +254,9 @@ impl Worker {
         let Ok(mut realm) = Realm::new(&parts, true) else {
             return;
         };
-        let loaded = self.load_into(&mut realm, &parts, &name).await;
+        // Bounded well below the watchdog, which counts this as part of the call.
+        let timeout = self.options.load_timeout.min(self.options.watchdog / 2);
+        let loaded = self.load_into(&mut realm, &parts, &name, timeout).await;
         let touched = realm.end_load();
         match (loaded, touched) {
             (Ok(()), None) => self.pure = Pure::Ready(Box::new(realm)),

@@ -265,7 +265,8 @@ function execFile(file, args, options, callback) {
   for (const name of ["stdout", "stderr"]) {
     child[name].on("data", (chunk) => {
       const room = Math.max(0, limit - sizes[name]);
-      kept[name].push(chunk.length > room ? chunk.subarray(0, room) : chunk);
+      // A copy of a cut chunk: a view would keep the whole of it.
+      if (room > 0) kept[name].push(chunk.length > room ? Buffer.from(chunk.subarray(0, room)) : chunk);
       sizes[name] += chunk.length;
       if (chunk.length > room && failure === undefined) {
         failure = coded(RangeError, "ERR_CHILD_PROCESS_STDIO_MAXBUFFER", `${name} maxBuffer length exceeded`);

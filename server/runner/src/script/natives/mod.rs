@@ -3,7 +3,9 @@
 //! Every function with an effect asks [`Shared::effect`] first, so a closed gate holds even for code that got hold of one.
 
 mod core;
+mod facts;
 mod fs;
+mod outside;
 pub(super) mod process;
 mod timers;
 
@@ -20,7 +22,9 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, shared: &Rc<Shared>) -> Result<Object
     if !shared.pure {
         timers::install(ctx, &host, shared)?;
         fs::install(ctx, &host, shared)?;
+        facts::install(ctx, &host, shared)?;
         process::install(ctx, &host, shared)?;
+        outside::install(ctx, &host, shared)?;
     }
     Ok(host)
 }

@@ -1,5 +1,4 @@
-//! Child processes, the process's own facts, and the operations that the code around the host performs: `runCommandBatch`'s
-//! commands and `publishUpdate`.
+//! Child processes of `node:child_process`.
 //!
 //! Children stay in the runner's process group unless they ask to be detached, so that they die with it; those of a call are
 //! killed when the call settles.
@@ -17,12 +16,11 @@ use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::core::view;
 use super::{describe_io, throw_io};
-use crate::script::api::CommandRequest;
 use crate::script::shared::{Child, Event, Shared};
 
 /// A child process as JavaScript describes it.
@@ -89,63 +87,7 @@ pub(in crate::script) fn kill(pid: u32, signal: i32) -> bool {
 }
 
 pub(super) fn install<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<()> {
-    facts(ctx, host, shared)?;
-    children(ctx, host, shared)?;
-    outside(ctx, host, shared)
-}
-
-fn facts<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<()> {
-    let at = Rc::clone(shared);
-    host.set(
-        "env",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>| -> Result<Object<'js>> {
-            at.effect(&ctx, "process.env")?;
-            let env = Object::new(ctx)?;
-            for (name, value) in &at.options.env {
-                env.set(name, value)?;
-            }
-            Ok(env)
-        })?,
-    )?;
-    let at = Rc::clone(shared);
-    host.set(
-        "facts",
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>| -> Result<Object<'js>> {
-            at.effect(&ctx, "the process")?;
-            let facts = Object::new(ctx)?;
-            facts.set("cwd", at.options.project.to_string_lossy().into_owned())?;
-            facts.set("pid", std::process::id())?;
-            facts.set("ppid", std::os::unix::process::parent_id())?;
-            facts.set("uid", nix::unistd::getuid().as_raw())?;
-            facts.set("gid", nix::unistd::getgid().as_raw())?;
-            facts.set("tmpdir", std::env::temp_dir().to_string_lossy().into_owned())?;
-            facts.set(
-                "cpus",
-                std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            )?;
-            let name = nix::sys::utsname::uname().ok();
-            let text = |part: Option<&std::ffi::OsStr>| {
-                part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
-            };
-            facts.set(
-                "hostname",
-                text(name.as_ref().map(nix::sys::utsname::UtsName::nodename)),
-            )?;
-            facts.set("sysname", text(name.as_ref().map(nix::sys::utsname::UtsName::sysname)))?;
-            facts.set("release", text(name.as_ref().map(nix::sys::utsname::UtsName::release)))?;
-            let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
-            facts.set(
-                "username",
-                user.as_ref().map(|user| user.name.clone()).unwrap_or_default(),
-            )?;
-            facts.set(
-                "homedir",
-                user.map(|user| user.dir.to_string_lossy().into_owned())
-                    .unwrap_or_default(),
-            )?;
-            Ok(facts)
-        })?,
-    )
+    children(ctx, host, shared)
 }
 
 fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<()> {
@@ -190,11 +132,7 @@ fn children<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Res
             ctx.clone(),
             move |ctx: Ctx<'js>, id: u32, signal: i32| -> Result<bool> {
                 at.effect(&ctx, "node:child_process")?;
-                Ok(at
-                    .children
-                    .borrow()
-                    .get(&id)
-                    .is_some_and(|child| kill(child.pid, signal)))
+                Ok(at.children.borrow().get(&id).is_some_and(|child| child.kill(signal)))
             },
         )?,
     )?;
@@ -273,70 +211,101 @@ fn start(shared: &Shared, id: u32, spec: &Spec) -> std::io::Result<u32> {
         });
         sender
     });
+    let exited = CancellationToken::new();
+    let port = Port {
+        call,
+        id,
+        events: shared.events.clone(),
+        exited: exited.clone(),
+        gone: gone.clone(),
+    };
     let out = child
         .stdout
         .take()
-        .map(|pipe| forward(pipe, 1, call, id, shared.events.clone()));
+        .map(|pipe| tokio::spawn(port.clone().forward(pipe, 1)));
     let err = child
         .stderr
         .take()
-        .map(|pipe| forward(pipe, 2, call, id, shared.events.clone()));
+        .map(|pipe| tokio::spawn(port.clone().forward(pipe, 2)));
     shared.children.borrow_mut().insert(
         id,
         Child {
             pid,
             stdin,
             gone: gone.clone(),
+            exited: exited.clone(),
         },
     );
     shared.pending.set(shared.pending.get() + 1);
-    let events = shared.events.clone();
     tokio::spawn(async move {
         let status = tokio::select! {
             status = child.wait() => status,
             () = gone.cancelled() => return,
         };
+        exited.cancel();
         let status = status.map_or_else(|_| json!({ "code": null, "signal": null }), status_json);
-        // Exit is reported after the last output, but not held up by a grandchild that keeps a stream open.
+        // Exit is reported after the last output.
         for stream in [out, err].into_iter().flatten() {
-            let _ = tokio::time::timeout(Duration::from_millis(200), stream).await;
+            let _ = stream.await;
         }
-        let _ = events.send(Event::Exit {
-            call,
-            id,
-            status: status.to_string(),
-        });
+        let _ = port
+            .events
+            .send(Event::Exit {
+                call,
+                id,
+                status: status.to_string(),
+            })
+            .await;
     });
     Ok(pid)
 }
 
-fn forward(
-    mut pipe: impl tokio::io::AsyncRead + Unpin + Send + 'static,
-    stream: u8,
+/// Where the reports of a child process go.
+#[derive(Clone)]
+struct Port {
     call: u64,
     id: u32,
-    events: UnboundedSender<Event>,
-) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
+    events: Sender<Event>,
+    /// The process has ended.
+    exited: CancellationToken,
+    /// The call has ended.
+    gone: CancellationToken,
+}
+
+impl Port {
+    /// Reads a stream to its end. A grandchild that keeps it open does not hold up the exit: once the process has ended, a
+    /// quiet moment counts as the end, and so does more than a pipe can have held.
+    async fn forward(self, mut pipe: impl tokio::io::AsyncRead + Unpin + Send, stream: u8) {
+        const QUIET: Duration = Duration::from_millis(200);
         let mut buffer = vec![0; 64 << 10];
+        let mut held = 1_usize << 20;
         loop {
-            let read = pipe.read(&mut buffer).await.unwrap_or(0);
-            if events
-                .send(Event::Output {
-                    call,
-                    id,
-                    stream,
-                    bytes: buffer[..read].to_vec(),
-                })
-                .is_err()
-                || read == 0
-            {
+            let quiet = async {
+                self.exited.cancelled().await;
+                tokio::time::sleep(QUIET).await;
+            };
+            let read = tokio::select! {
+                biased;
+                () = self.gone.cancelled() => return,
+                read = pipe.read(&mut buffer) => read.unwrap_or(0),
+                () = quiet => 0,
+            };
+            let read = if held == 0 { 0 } else { read };
+            if self.exited.is_cancelled() {
+                held = held.saturating_sub(read);
+            }
+            let bytes = buffer[..read].to_vec();
+            let report = Event::Output {
+                call: self.call,
+                id: self.id,
+                stream,
+                bytes,
+            };
+            if self.events.send(report).await.is_err() || read == 0 {
                 return;
             }
-            // The reader yields after each chunk, so a flood cannot outrun the script by more than the pipe holds.
-            tokio::task::yield_now().await;
         }
-    })
+    }
 }
 
 struct Finished {
@@ -371,7 +340,7 @@ fn run_to_end(shared: &Shared, spec: &Spec, input: Option<Vec<u8>>) -> std::io::
             let _ = pipe.write_all(&input.unwrap_or_default());
         });
     }
-    let (sender, receiver) = mpsc::channel::<(u8, Vec<u8>)>();
+    let (sender, receiver) = mpsc::sync_channel::<(u8, Vec<u8>)>(16);
     if let Some(pipe) = child.stdout.take() {
         collect(pipe, 1, sender.clone());
     }
@@ -426,7 +395,7 @@ fn run_to_end(shared: &Shared, spec: &Spec, input: Option<Vec<u8>>) -> std::io::
     })
 }
 
-fn collect(mut pipe: impl Read + Send + 'static, stream: u8, to: mpsc::Sender<(u8, Vec<u8>)>) {
+fn collect(mut pipe: impl Read + Send + 'static, stream: u8, to: mpsc::SyncSender<(u8, Vec<u8>)>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(read @ 1..) = pipe.read(&mut buffer) {
@@ -435,100 +404,4 @@ fn collect(mut pipe: impl Read + Send + 'static, stream: u8, to: mpsc::Sender<(u
             }
         }
     });
-}
-
-/// A command of `runCommandBatch` as JavaScript describes it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct BatchCommand {
-    command: String,
-    #[serde(default)]
-    args: Vec<String>,
-    cwd: Option<PathBuf>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    stdin: Option<String>,
-    timeout_ms: Option<f64>,
-    max_output_chars: Option<usize>,
-}
-
-fn outside<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Shared>) -> Result<()> {
-    let at = Rc::clone(shared);
-    host.set(
-        "runCommand",
-        Function::new(
-            ctx.clone(),
-            move |ctx: Ctx<'js>, id: u32, command: String| -> Result<()> {
-                at.effect(&ctx, "runCommandBatch")?;
-                let Some(commands) = at.options.commands.clone() else {
-                    return Err(Exception::throw_message(
-                        &ctx,
-                        "runCommandBatch: no commands can be run here",
-                    ));
-                };
-                let command: BatchCommand = serde_json::from_str(&command).map_err(|error| {
-                    Exception::throw_type(&ctx, &format!("runCommandBatch: malformed command: {error}"))
-                })?;
-                let request = CommandRequest {
-                    command: command.command,
-                    args: command.args,
-                    cwd: command.cwd,
-                    env: command.env,
-                    stdin: command.stdin,
-                    timeout: command
-                        .timeout_ms
-                        .and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()),
-                    max_output_chars: command.max_output_chars,
-                };
-                // Ended with the call: by its cancellation, or because the call is over.
-                let cancel = at.cancel.borrow().child_token();
-                at.children.borrow_mut().insert(
-                    id,
-                    Child {
-                        pid: 0,
-                        stdin: None,
-                        gone: cancel.clone(),
-                    },
-                );
-                at.pending.set(at.pending.get() + 1);
-                let (call, events) = (at.call.get(), at.events.clone());
-                tokio::spawn(async move {
-                    let result = match commands.run(request, cancel).await {
-                        Ok(receipt) => serde_json::to_string(&receipt).map_err(|error| error.to_string()),
-                        Err(message) => Err(message),
-                    };
-                    let result = result.map_err(|message| json!({ "message": message }).to_string());
-                    let _ = events.send(Event::Done { call, id, result });
-                });
-                Ok(())
-            },
-        )?,
-    )?;
-    let at = Rc::clone(shared);
-    host.set(
-        "publish",
-        Function::new(
-            ctx.clone(),
-            move |ctx: Ctx<'js>, id: u32, update: String| -> Result<()> {
-                at.effect(&ctx, "publishUpdate")?;
-                let Some(publish) = at.publish.borrow().clone() else {
-                    return Err(Exception::throw_message(
-                        &ctx,
-                        "updates can be published only while an action or shell node runs",
-                    ));
-                };
-                let update: Value = serde_json::from_str(&update).unwrap_or(Value::Null);
-                at.pending.set(at.pending.get() + 1);
-                let (call, events) = (at.call.get(), at.events.clone());
-                tokio::spawn(async move {
-                    let result = match publish(update).await {
-                        Ok(()) => Ok("null".to_owned()),
-                        Err(message) => Err(json!({ "message": message }).to_string()),
-                    };
-                    let _ = events.send(Event::Done { call, id, result });
-                });
-                Ok(())
-            },
-        )?,
-    )
 }

@@ -338,6 +338,33 @@ async fn a_module_that_floods_memory_does_not_load() {
     assert_eq!(error.kind, LoadErrorKind::OutOfMemory, "{error}");
 }
 
+/// Just below the limit nothing overflows the native stack; the engine may refuse, in words.
+#[tokio::test]
+async fn nesting_below_the_limit_never_aborts() {
+    let n = 4_800;
+    for value in [
+        format!("{}1{}", "(".repeat(n), ")".repeat(n)),
+        format!("{}1{}", "[".repeat(n), "]".repeat(n)),
+        format!("{}1", "!".repeat(n)),
+        format!("{}1", "1+".repeat(n)),
+        format!("{}1", "a => ".repeat(n / 2)),
+        format!("{}1", "true ? 1 : ".repeat(n / 2)),
+        format!("(x: any) => x{}", ".b".repeat(n)),
+        format!("(x: any) => x{}", "()".repeat(n)),
+        format!("(x: any) => {{ {}; }}", "if (x) x(); else ".repeat(n / 3) + "x()"),
+        format!("{}{}", "{ a: ".repeat(n), "1".to_owned() + &"}".repeat(n)),
+        format!("(x: {}string{}) => x", "A<".repeat(n / 2), ">".repeat(n / 2)),
+        format!("{}1{}", "`${".repeat(n), "}`".repeat(n)),
+    ] {
+        let project = Project::new();
+        let text = format!("const deep = {value};\n{}", one_node("compute", "", "return 7"));
+        match project.load("x.workflow.ts", &text).await {
+            Ok((host, _)) => assert_eq!(host.call(run("a"), args(true)).await.unwrap(), json!(7)),
+            Err(error) => assert_ne!(error.kind, LoadErrorKind::Stuck, "{}: {error}", &value[..20]),
+        }
+    }
+}
+
 #[tokio::test]
 async fn positions_in_stacks_are_those_of_the_typescript() {
     let project = Project::new();
