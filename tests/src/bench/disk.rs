@@ -8,6 +8,8 @@ use super::table::{Bar, Row};
 /// How long each rate is sampled.
 const SAMPLE: Duration = Duration::from_millis(700);
 const SAMPLES: usize = 5;
+/// Steps of one sample of the step-shaped rate.
+const STEPS: u64 = 2_000;
 
 /// Single-row SQLite transactions a second (WAL, `synchronous=FULL`) in `dir`.
 ///
@@ -39,4 +41,18 @@ pub fn commit_rate(dir: &Path) -> rusqlite::Result<Row> {
         Bar::Info,
         &rates,
     ))
+}
+
+/// Transactions a second that execute exactly the SQL of one trivial step each, without script or child (decision 29).
+///
+/// # Errors
+/// When the database cannot be written.
+pub fn step_rate(dir: &Path) -> Result<Row, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut rates = Vec::new();
+    for sample in 0..SAMPLES {
+        let rate = runtime.block_on(piw_state::bench::step_rate(&dir.join(format!("step-rate-{sample}")), STEPS))?;
+        rates.push(rate.per_second());
+    }
+    Ok(Row::new("step-shaped commits, one step a transaction", "/s", Bar::Info, &rates))
 }
