@@ -25,6 +25,20 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// The name as people read it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// Whether the run has ended and cannot execute again.
     #[must_use]
     pub fn is_terminal(self) -> bool {

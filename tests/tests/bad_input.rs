@@ -53,7 +53,7 @@ fn definitions_that_do_not_load_are_refused_at_start() {
 #[test]
 fn hostile_loads_end_with_a_message() {
     let home = Home::new();
-    refused(&home, "forever", "for (;;) {}", &["forever"]);
+    refused(&home, "forever", "for (;;) {}", &["did not finish loading", "20 s"]);
     refused(
         &home,
         "flood",

@@ -130,10 +130,13 @@ pub fn failure(error: &ClientError) -> Failure {
 fn refused(outcome: Decision, error: &OperationError) -> Failure {
     let exit = match outcome {
         Decision::NotFound => Exit::NotFound,
-        Decision::Conflict | Decision::ClaimLost => Exit::Conflict,
         Decision::Unavailable => Exit::Unavailable,
-        Decision::Rejected if error.reason == "workflow_not_found" => Exit::NotFound,
-        Decision::Rejected if error.cause.is_some() => Exit::Failed,
+        Decision::Rejected => match error.reason.as_str() {
+            "workflow_not_found" => Exit::NotFound,
+            "workflow_refused" | "workflow_timed_out" | "workflow_crashed" | "unsupported" => Exit::Failed,
+            "input_refused" | "input_too_large" | "invalid_request" => Exit::Usage,
+            _ => Exit::Conflict,
+        },
         _ => Exit::Conflict,
     };
     Failure::new(exit, describe(error))

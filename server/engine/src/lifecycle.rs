@@ -42,7 +42,7 @@ pub enum RequestKind {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The run has ended.
-    #[error("the run has ended ({0:?})")]
+    #[error("the run has ended ({})", .0.words())]
     Ended(RunStatus),
     /// It is paused already.
     #[error("the run is already paused")]
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn an_ended_run_takes_no_command_but_restart() {
         for check in [check_pause, check_resume, check_cancel, check_answer] {
-            assert_eq!(text(check(&FAILED)), "the run has ended (Failed)");
+            assert_eq!(text(check(&FAILED)), "the run has ended (failed)");
         }
     }
 

@@ -163,8 +163,8 @@ fn refused(error: ResolveError) -> Answer {
     match error {
         ResolveError::Refused(info) => {
             let reason = match info.code.as_deref() {
-                Some("workflow_not_found") => "workflow_not_found",
-                Some("input_refused") => "input_refused",
+                Some("workflowNotFound") => "workflow_not_found",
+                Some("inputRefused" | "inputTooLarge") => "input_refused",
                 _ => "workflow_refused",
             };
             Answer::refuse_with_cause(reason, message, info)

@@ -51,8 +51,16 @@ pub fn step_rate(dir: &Path) -> Result<Row, Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut rates = Vec::new();
     for sample in 0..SAMPLES {
-        let rate = runtime.block_on(piw_state::bench::step_rate(&dir.join(format!("step-rate-{sample}")), STEPS))?;
+        let rate = runtime.block_on(piw_state::bench::step_rate(
+            &dir.join(format!("step-rate-{sample}")),
+            STEPS,
+        ))?;
         rates.push(rate.per_second());
     }
-    Ok(Row::new("step-shaped commits, one step a transaction", "/s", Bar::Info, &rates))
+    Ok(Row::new(
+        "step-shaped commits, one step a transaction",
+        "/s",
+        Bar::Info,
+        &rates,
+    ))
 }

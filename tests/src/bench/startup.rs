@@ -66,8 +66,14 @@ pub fn ready(samples: usize) -> Result<Row, Box<dyn std::error::Error>> {
         global_dir: None,
     };
     let launch = frame::encode(&launch)?;
-    let times = (0..samples).map(|_| spawn_to_ready(&home, &launch)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Row::millis("runner spawn → ready, small workflow", Bar::AtMost(15.0), &times))
+    let times = (0..samples)
+        .map(|_| spawn_to_ready(&home, &launch))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Row::millis(
+        "runner spawn → ready, small workflow",
+        Bar::AtMost(15.0),
+        &times,
+    ))
 }
 
 fn spawn_to_ready(home: &Home, launch: &[u8]) -> Result<Duration, Box<dyn std::error::Error>> {
@@ -75,7 +81,14 @@ fn spawn_to_ready(home: &Home, launch: &[u8]) -> Result<Duration, Box<dyn std::e
     let mut command = Command::new(piw_binary());
     command.args(["internal", "runner"]).current_dir(home.project());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    prepare(&mut command, RoleSetup { channel: theirs.into(), die_with_thread: true, open_files: None })?;
+    prepare(
+        &mut command,
+        RoleSetup {
+            channel: theirs.into(),
+            die_with_thread: true,
+            open_files: None,
+        },
+    )?;
     let start = Instant::now();
     let mut child = command.spawn()?;
     drop(command);
