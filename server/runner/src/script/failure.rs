@@ -43,6 +43,16 @@ pub(super) fn without_class(message: String) -> String {
         .unwrap_or(message)
 }
 
+/// The text for an import of a name that the module does not export, if `message` tells of one.
+pub(super) fn link_error(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("SyntaxError: Could not find export ")?;
+    Some(format!(
+        "cannot import {}",
+        rest.replace("in module 'piw:sdk", "from 'piw")
+            .replace("in module", "from")
+    ))
+}
+
 /// Text of a thrown `null`.
 pub(super) const NOTHING_THROWN: &str = "thrown value null";
 

@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
-use super::failure::{Failure, NOTHING_THROWN, label, thrown_text, without_class};
+use super::failure::{Failure, NOTHING_THROWN, label, link_error, thrown_text, without_class};
 use super::journal::Journal;
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
@@ -333,6 +333,10 @@ impl Realm {
                     LoadErrorKind::NotAWorkflow,
                     format!("{}{place}", without_class(failure.message)),
                 )
+            }
+            _ if link_error(&failure.message).is_some() => {
+                let message = link_error(&failure.message).unwrap_or_default();
+                (LoadErrorKind::Import, message)
             }
             _ => {
                 let stack = failure

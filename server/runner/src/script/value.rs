@@ -1,11 +1,9 @@
 //! JavaScript values to JSON, as `JSON.stringify` would, except that what it drops or garbles is an error with its path.
 
+use piw_engine::limits::VALUE_DEPTH;
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::{Ctx, Object, String as JsString, Value, function::This};
 use serde_json::{Map, Number, Value as Json};
-
-/// Deepest nesting of a value.
-pub(super) const MAX_DEPTH: usize = 128;
 
 /// Why a value is not JSON.
 #[derive(Debug)]
@@ -107,8 +105,8 @@ impl<'js> Walk<'js> {
         if self.ancestors.contains(&object) {
             return self.bad("refers back to an object that contains it");
         }
-        if self.ancestors.len() >= MAX_DEPTH {
-            return self.bad(format!("is nested deeper than {MAX_DEPTH} levels"));
+        if self.ancestors.len() >= VALUE_DEPTH {
+            return self.bad(format!("is nested deeper than {VALUE_DEPTH} levels"));
         }
         let to_json: Value<'js> = object.get(PredefinedAtom::ToJSON)?;
         if let Some(to_json) = to_json.into_function() {

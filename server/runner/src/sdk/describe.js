@@ -13,7 +13,7 @@ const brands = {
 };
 const { show } = require("piw:sdk/shapes");
 
-const MAX_DEPTH = 32;
+const MAX_DEPTH = host.includeDepth;
 /** Modules of workflows that were mounted by reference. */
 const homes = new Map();
 

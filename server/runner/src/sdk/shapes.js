@@ -2,7 +2,6 @@
 "use strict";
 
 const ID = /^[A-Za-z_][A-Za-z0-9_-]*$/;
-const MAX_ID_BYTES = 4096;
 
 /** A short text for any value. */
 function show(value) {
@@ -67,7 +66,6 @@ function timeout(where, value) {
 
 function id(where, value) {
   if (typeof value !== "string" || !ID.test(value)) fail(where, "must be a name of letters, digits, _ and - that begins with a letter or _", value);
-  if (value.length > MAX_ID_BYTES) fail(where, `must have at most ${MAX_ID_BYTES} bytes`, `${value.length} bytes`);
   return value;
 }
 

@@ -150,7 +150,6 @@ function checkpoint(options = {}) {
 
 function effect(kind, builder, type, rest = {}) {
   check.text(`${builder}(type)`, type);
-  if (type.length > 256) check.fail(`${builder}(type)`, "must have at most 256 characters", `${type.length} characters`);
   return Object.freeze({ ...rest, kind, type, [brand.effect]: true });
 }
 

@@ -25,6 +25,7 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Rc<Share
         },
     )?;
     host.set("arch", node_arch())?;
+    host.set("includeDepth", piw_engine::limits::INCLUDE_DEPTH)?;
     host.set("version", env!("CARGO_PKG_VERSION"))?;
     gate(ctx, host, shared)?;
     modules(ctx, host, shared)?;

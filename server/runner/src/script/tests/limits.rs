@@ -312,8 +312,8 @@ async fn bad_modules_end_as_load_errors() {
         (
             "x.workflow.ts",
             "import { nothing } from 'piw'; nothing();",
-            LoadErrorKind::Thrown,
-            "nothing",
+            LoadErrorKind::Import,
+            "cannot import 'nothing' from 'piw'",
         ),
         (
             "x.workflow.ts",
