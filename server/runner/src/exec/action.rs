@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::effect::{Effect, Reserved};
+use super::effect::{Adopted, Effect, Reserved};
 use super::node::{Abort, Context, NodeEnd, Running};
 use super::publish::{PublishError, Publisher};
 use super::receipt;
@@ -19,7 +19,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             let request = json!({ "node": running.attempt.node.id, "type": effect.effect_type });
             match self.reserve(running, effect, &request).await? {
                 Reserved::Apply => {}
-                Reserved::Adopt(output) => return Ok(NodeEnd::ok(output)),
+                Reserved::Adopt(Adopted::Output(output) | Adopted::Process(output)) => return Ok(NodeEnd::ok(output)),
                 Reserved::End(end) => return Ok(*end),
             }
         }
@@ -39,7 +39,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
 }
 
 /// What `publishUpdate` does for an attempt. It runs on the runner's own runtime, wherever the script thread awaits it.
-fn publish_update(publisher: &Arc<Publisher>, attempt: &str) -> PublishUpdate {
+pub(crate) fn publish_update(publisher: &Arc<Publisher>, attempt: &str) -> PublishUpdate {
     let runtime = tokio::runtime::Handle::current();
     let (publisher, attempt) = (Arc::clone(publisher), attempt.to_owned());
     Arc::new(move |update| {

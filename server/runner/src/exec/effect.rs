@@ -9,6 +9,7 @@ use piw_protocol::definition::EffectKind;
 use piw_protocol::run::NodeOutcome;
 use serde_json::{Map, Value, json};
 
+use super::action::publish_update;
 use super::node::{Abort, Context, NodeEnd, Running, error};
 use super::publish::kind as kind_of;
 use crate::child::client::RequestError;
@@ -34,16 +35,51 @@ pub(crate) struct Effect {
 pub(crate) enum Reserved {
     /// Apply it.
     Apply,
-    /// It was applied before with this result.
-    Adopt(Value),
+    /// It was applied before.
+    Adopt(Adopted),
     /// The reservation decided the node's end.
     End(Box<NodeEnd>),
+}
+
+/// What is known of an effect that was applied before.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Adopted {
+    /// The result of its process, which is still to be parsed.
+    Process(Value),
+    /// The node's output.
+    Output(Value),
+}
+
+impl Adopted {
+    /// The stored form.
+    pub(crate) fn to_stored(&self) -> Value {
+        match self {
+            Self::Process(result) => json!({ "process": result }),
+            Self::Output(output) => json!({ "output": output }),
+        }
+    }
+
+    /// Reads the stored form; what somebody else stored is an output.
+    fn from_stored(stored: Value) -> Self {
+        match stored {
+            Value::Object(mut members) if members.len() == 1 => {
+                if let Some(result) = members.remove("process") {
+                    Self::Process(result)
+                } else if let Some(output) = members.remove("output") {
+                    Self::Output(output)
+                } else {
+                    Self::Output(Value::Object(members))
+                }
+            }
+            other => Self::Output(other),
+        }
+    }
 }
 
 /// What a read-back says.
 struct ReadBack {
     found: Observation,
-    result: Value,
+    output: Value,
 }
 
 impl Effect {
@@ -86,7 +122,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
     ) -> Result<Reserved, Abort> {
         match self.ask_reservation(running, effect, request).await? {
             Ok(EffectReservation::Apply { .. }) => Ok(Reserved::Apply),
-            Ok(EffectReservation::Adopt { result }) => Ok(Reserved::Adopt(self.client.value(result).await?)),
+            Ok(EffectReservation::Adopt { result }) => {
+                let stored = self.client.value(result).await?;
+                Ok(Reserved::Adopt(Adopted::from_stored(stored)))
+            }
             Ok(EffectReservation::Ambiguous) => Err(self.ambiguous(running, effect)),
             Ok(EffectReservation::Observe { .. }) => self.read_back(running, effect, request).await,
             Err(refused) => Ok(Reserved::End(Box::new(refused))),
@@ -107,13 +146,14 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         let result = match settlement {
             EffectSettlement::Applied => {
                 let mut inline = crate::child::content::Inline::of_message();
-                Some(self.client.value_ref(&found.result, &mut inline).await?)
+                let stored = Adopted::Output(found.output.clone()).to_stored();
+                Some(self.client.value_ref(&stored, &mut inline).await?)
             }
             _ => None,
         };
         self.settle_now(running, effect, settlement, result).await?;
         match found.found {
-            Observation::Applied => Ok(Reserved::Adopt(found.result)),
+            Observation::Applied => Ok(Reserved::Adopt(Adopted::Output(found.output))),
             Observation::Unknown => Err(self.ambiguous(running, effect)),
             Observation::NotApplied => match self.ask_reservation(running, effect, request).await? {
                 Ok(EffectReservation::Apply { .. }) => Ok(Reserved::Apply),
@@ -208,6 +248,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         let deadline = Some(Instant::now() + limit);
         let args = CallArgs {
             extras: effect.as_context(),
+            publish: Some(publish_update(&self.publisher, &running.attempt.id)),
             deadline,
             ..self.args(running)
         };
@@ -232,14 +273,14 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
     }
 }
 
-/// Reads `"applied" | "notApplied" | "unknown"`, alone or as `{status, result?}`.
+/// Reads `"applied" | "notApplied" | "unknown"`, alone or as `{status, output?}`.
 fn parse_observation(answer: Value) -> Result<ReadBack, String> {
-    let (word, result) = match answer {
+    let (word, output) = match answer {
         Value::String(word) => (word, Value::Null),
         Value::Object(mut members) => {
-            let result = members.remove("result").unwrap_or(Value::Null);
+            let output = members.remove("output").unwrap_or(Value::Null);
             match members.remove("status") {
-                Some(Value::String(word)) => (word, result),
+                Some(Value::String(word)) => (word, output),
                 _ => {
                     return Err(
                         "observe must answer a status: {status: \"applied\" | \"notApplied\" | \"unknown\"}".into(),
@@ -264,5 +305,5 @@ fn parse_observation(answer: Value) -> Result<ReadBack, String> {
             ));
         }
     };
-    Ok(ReadBack { found, result })
+    Ok(ReadBack { found, output })
 }

@@ -96,10 +96,10 @@ function callback(root, scope, node, field) {
   return given(target, field);
 }
 
-/** The line parser of a shell node, for the streams it wants; standard output unless it says otherwise. */
+/** The line parser of a shell node, for the streams it wants; both unless it says otherwise. */
 function lineParser(updates) {
   if (updates?.parseLine === undefined) return undefined;
-  const streams = [updates.streams ?? "stdout"].flat();
+  const streams = [updates.streams ?? ["stdout", "stderr"]].flat();
   return { value: (line, context) => (streams.includes(context.stream) ? updates.parseLine(line, context) : null), self: updates };
 }
 

@@ -353,7 +353,7 @@ fn an_idempotent_effect_is_repeated_with_the_same_key() {
 #[test]
 fn an_observed_effect_is_read_back_and_adopted() {
     let project = effectful(
-        "observedEffect('x', { observe: () => existsSync('applied') ? { status: 'applied', result: { found: true } } : 'notApplied' })",
+        "observedEffect('x', { observe: () => existsSync('applied') ? { status: 'applied', output: { found: true } } : 'notApplied' })",
     );
     let server = crash_while_applying(&project);
     assert_eq!(server.final_output(), json!({ "found": true }));

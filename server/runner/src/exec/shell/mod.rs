@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub(crate) use self::spec::DEFAULT_MAX_CHARS;
 use self::spec::ShellSpec;
 use super::command::{CommandError, Ending, Finished, LineSink};
-use super::effect::{Effect, Reserved};
+use super::effect::{Adopted, Effect, Reserved};
 use super::node::{Abort, Context, NodeEnd, Running, error};
 use super::publish::PublishError;
 use super::receipt;
@@ -63,7 +63,8 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         if let Some(effect) = &effect {
             match self.reserve(running, effect, &described).await? {
                 Reserved::Apply => spec.command.env.push((EFFECT_KEY.to_owned(), effect.key.clone())),
-                Reserved::Adopt(result) => return self.parse_adopted(running, result, extras).await,
+                Reserved::Adopt(Adopted::Output(output)) => return Ok(NodeEnd::ok(output)),
+                Reserved::Adopt(Adopted::Process(result)) => return self.parse(running, result, extras).await,
                 Reserved::End(end) => return Ok(*end),
             }
         }
@@ -93,25 +94,12 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             };
         }
         if let Some(effect) = effect {
-            let stored = self.client.value_ref(&result, &mut Inline::of_message()).await?;
+            let stored = Adopted::Process(result.clone()).to_stored();
+            let stored = self.client.value_ref(&stored, &mut Inline::of_message()).await?;
             self.settle_now(running, effect, EffectSettlement::Applied, Some(stored))
                 .await?;
         }
         Ok(self.parse(running, result, extras).await?.with_receipt(receipt))
-    }
-
-    /// An earlier try applied the effect: its result is parsed again, or is the output.
-    async fn parse_adopted(
-        &self,
-        running: &Running<'_, '_>,
-        result: Value,
-        extras: serde_json::Map<String, Value>,
-    ) -> Result<NodeEnd, Abort> {
-        if running.attempt.node.has_callback(CallbackField::Parse.name()) {
-            self.parse(running, result, extras).await
-        } else {
-            Ok(NodeEnd::ok(result))
-        }
     }
 
     async fn parse(
