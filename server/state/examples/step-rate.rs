@@ -22,5 +22,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("growth per step         {:.0} bytes", rate.growth_bytes);
     println!("log per step            {:.0} bytes", rate.wal_bytes);
+    for runs in [1, 16] {
+        let at = dir.path().join(format!("writer-{runs}"));
+        let through = piw_state::bench::writer_rate(&at, runs, steps / u64::from(runs)).await?;
+        println!(
+            "through the writer      {through:.0} ({runs} at once, {:.2} x)",
+            through / rate.per_second()
+        );
+    }
     Ok(())
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use piw_engine::raw::{RawDefinition, RawEdge, RawNode};
-use piw_protocol::child::{CHILD_SCHEMA, ChildBody, ChildMessage, Next, NodeFinish, NodeStart, ReplyOutcome, ValueRef};
+use piw_protocol::child::{
+    CHILD_SCHEMA, ChildBody, ChildMessage, Next, NodeFinish, NodeStart, ReplyOutcome, ServerReply, ValueRef,
+};
 use piw_protocol::definition::NodeType;
 use piw_protocol::ops::Operation;
 use piw_protocol::run::{NodeOutcome, SourceMap, SourceRef};
@@ -102,10 +104,7 @@ struct Bench {
     boot: String,
     own: Option<OwnEpoch>,
     cache: RunCache,
-    claim: Claim,
-    revision: u64,
-    attempt: String,
-    number: u64,
+    script: Script,
     wal: std::path::PathBuf,
 }
 
@@ -113,24 +112,8 @@ impl Bench {
     /// Makes the database with one claimed run, through the ordinary commands.
     async fn new(dir: &Path) -> Result<Self, StateError> {
         let state = State::open(StateOptions::new(dir)).map_err(|error| StateError::Io(error.to_string()))?;
-        let identity = ServerIdentity {
-            server_id: "bench".to_owned(),
-            pid: std::process::id(),
-            start_identity: "bench".to_owned(),
-            package_version: "bench".to_owned(),
-        };
-        state
-            .take_server_epoch(identity, None)
-            .await
-            .map_err(|error| StateError::Invalid(error.to_string()))?;
-        let command = CommandIdentity {
-            client_id: "bench".to_owned(),
-            request_id: "start".to_owned(),
-            idempotency_key: "start".to_owned(),
-            operation: Operation::RunStart,
-            fingerprint: [0; 32],
-        };
-        state.start_run(command, new_run()?).await?;
+        take_epoch(&state).await?;
+        state.start_run(command("start"), new_run()?).await?;
         let claimed = state
             .claim_next(None)
             .await?
@@ -139,56 +122,27 @@ impl Bench {
         state.close();
         let clock = SystemClock::new();
         let db = open_writer(dir, clock.wall_ms(), None).map_err(|error| StateError::Io(error.to_string()))?;
-        let boot = clock.boot_id();
         let mut bench = Self {
             db,
+            boot: clock.boot_id(),
             clock,
-            boot,
             own: Some(own),
             cache: RunCache::default(),
-            claim: claimed.claim,
-            revision: 1,
-            attempt: uuid::Uuid::now_v7().to_string(),
-            number: 0,
+            script: Script::new(claimed.claim),
             wal: dir.join(format!("{FILE_NAME}-wal")),
         };
-        let start = start(&bench.attempt, 1);
-        bench.send(ChildBody::NodeStarted(start))?;
+        let message = bench.script.begin();
+        bench.commit(&message)?;
         Ok(bench)
     }
 
-    /// One step: the running node finishes and the next one starts, in one transaction.
+    /// One step in one transaction.
     fn step(&mut self) -> Result<(), StateError> {
-        self.number += 1;
-        let next = uuid::Uuid::now_v7().to_string();
-        let attempt = std::mem::replace(&mut self.attempt, next);
-        let node = if self.number % 2 == 1 { "a" } else { "b" };
-        self.send(ChildBody::NodeFinished(Box::new(NodeFinish {
-            attempt_id: attempt,
-            node_id: node.to_owned(),
-            outcome: NodeOutcome::Ok,
-            output: ValueRef::Inline(json!({ "n": self.number })),
-            error: None,
-            action: None,
-            status_detail: None,
-            active_ms: 1,
-            settle: None,
-            leaves: Vec::new(),
-            next: Next::Start(start(&self.attempt, self.number + 1)),
-        })))
+        let message = self.script.next();
+        self.commit(&message)
     }
 
-    fn send(&mut self, body: ChildBody) -> Result<(), StateError> {
-        let message = ChildMessage {
-            schema: CHILD_SCHEMA.to_owned(),
-            run_id: self.claim.run_id.to_string(),
-            generation: self.claim.generation,
-            runner_epoch: self.claim.runner_epoch.to_string(),
-            message_id: format!("{}-{}", self.claim.generation, self.number),
-            attempt_id: None,
-            expected_revision: Some(self.revision),
-            body,
-        };
+    fn commit(&mut self, message: &ChildMessage) -> Result<(), StateError> {
         self.db.execute_batch("BEGIN IMMEDIATE")?;
         let (now, steady) = (self.clock.wall_ms(), self.clock.steady_ms());
         if let Some(own) = &self.own {
@@ -204,13 +158,9 @@ impl Bench {
             changes: Changes::default(),
         };
         tx.cache.begin_job();
-        let reply = child::apply_alone(&mut tx, &self.claim, &message)?;
+        let reply = child::apply_alone(&mut tx, &self.script.claim, message)?;
         self.db.execute_batch("COMMIT")?;
-        if reply.outcome != ReplyOutcome::Accepted {
-            return Err(StateError::Invalid(format!("a step was refused: {:?}", reply.error)));
-        }
-        self.revision = reply.revision.unwrap_or(self.revision);
-        Ok(())
+        self.script.take(&reply)
     }
 
     fn checkpoint(&self) -> Result<(), StateError> {
@@ -236,6 +186,133 @@ impl Bench {
         #[expect(clippy::cast_precision_loss, reason = "file sizes and counts are far below 2^53")]
         let per_step = bytes as f64 / WAL_SAMPLE as f64;
         Ok(per_step)
+    }
+}
+
+/// Executes `steps` steps in each of `runs` runs at once through the writer thread, as the server does, and returns the steps per
+/// second of all together.
+///
+/// # Errors
+/// When the database cannot be made or a step is refused.
+pub async fn writer_rate(dir: &Path, runs: u32, steps: u64) -> Result<f64, StateError> {
+    let state = State::open(StateOptions::new(dir)).map_err(|error| StateError::Io(error.to_string()))?;
+    take_epoch(&state).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..runs {
+        state.start_run(command(&format!("start {number}")), new_run()?).await?;
+        let claimed = state
+            .claim_next(None)
+            .await?
+            .ok_or_else(|| StateError::Invalid("nothing to claim".to_owned()))?;
+        let mut script = Script::new(claimed.claim);
+        let reply = state.apply_child(&script.claim.clone(), script.begin()).await?;
+        script.take(&reply)?;
+        let state = state.clone();
+        tasks.spawn(async move {
+            for _ in 0..steps {
+                let message = script.next();
+                let reply = state.apply_child(&script.claim, message).await?;
+                script.take(&reply)?;
+            }
+            Ok::<(), StateError>(())
+        });
+    }
+    let begun = Instant::now();
+    for done in tasks.join_all().await {
+        done?;
+    }
+    let elapsed = begun.elapsed().as_secs_f64();
+    state.close();
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps is far below 2^53")]
+    let all = (u64::from(runs) * steps) as f64;
+    Ok(all / elapsed)
+}
+
+async fn take_epoch(state: &State) -> Result<(), StateError> {
+    let identity = ServerIdentity {
+        server_id: "bench".to_owned(),
+        pid: std::process::id(),
+        start_identity: "bench".to_owned(),
+        package_version: "bench".to_owned(),
+    };
+    let taken = state.take_server_epoch(identity, None).await;
+    taken
+        .map(|_| ())
+        .map_err(|error| StateError::Invalid(error.to_string()))
+}
+
+fn command(key: &str) -> CommandIdentity {
+    CommandIdentity {
+        client_id: "bench".to_owned(),
+        request_id: key.to_owned(),
+        idempotency_key: key.to_owned(),
+        operation: Operation::RunStart,
+        fingerprint: [0; 32],
+    }
+}
+
+/// The messages of a runner that executes two nodes in a loop.
+struct Script {
+    claim: Claim,
+    revision: u64,
+    attempt: String,
+    number: u64,
+}
+
+impl Script {
+    fn new(claim: Claim) -> Self {
+        Self {
+            claim,
+            revision: 1,
+            attempt: uuid::Uuid::now_v7().to_string(),
+            number: 0,
+        }
+    }
+
+    fn begin(&self) -> ChildMessage {
+        self.message(ChildBody::NodeStarted(start(&self.attempt, 1)))
+    }
+
+    /// The running node finishes and the next one starts.
+    fn next(&mut self) -> ChildMessage {
+        self.number += 1;
+        let next = uuid::Uuid::now_v7().to_string();
+        let attempt = std::mem::replace(&mut self.attempt, next);
+        let node = if self.number % 2 == 1 { "a" } else { "b" };
+        self.message(ChildBody::NodeFinished(Box::new(NodeFinish {
+            attempt_id: attempt,
+            node_id: node.to_owned(),
+            outcome: NodeOutcome::Ok,
+            output: ValueRef::Inline(json!({ "n": self.number })),
+            error: None,
+            action: None,
+            status_detail: None,
+            active_ms: 1,
+            settle: None,
+            leaves: Vec::new(),
+            next: Next::Start(start(&self.attempt, self.number + 1)),
+        })))
+    }
+
+    fn message(&self, body: ChildBody) -> ChildMessage {
+        ChildMessage {
+            schema: CHILD_SCHEMA.to_owned(),
+            run_id: self.claim.run_id.to_string(),
+            generation: self.claim.generation,
+            runner_epoch: self.claim.runner_epoch.to_string(),
+            message_id: format!("{}-{}", self.claim.generation, self.number),
+            attempt_id: None,
+            expected_revision: Some(self.revision),
+            body,
+        }
+    }
+
+    fn take(&mut self, reply: &ServerReply) -> Result<(), StateError> {
+        if reply.outcome != ReplyOutcome::Accepted {
+            return Err(StateError::Invalid(format!("a step was refused: {:?}", reply.error)));
+        }
+        self.revision = reply.revision.unwrap_or(self.revision);
+        Ok(())
     }
 }
 
