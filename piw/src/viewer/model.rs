@@ -195,7 +195,7 @@ impl Model {
         match self.focus {
             Part::Browser => hints.extend([("/", "filter"), ("enter", "open")]),
             Part::Graph => hints.extend([("z", "density"), ("f", "follow"), ("enter", "inspect")]),
-            Part::Inspector => hints.extend([("enter", "open"), ("t", "tab")]),
+            Part::Inspector => hints.extend([("enter", "open"), ("/", "search"), ("t", "tab")]),
         }
         hints.extend([("[ ]", "step"), ("tab", "focus"), ("?", "help"), ("q", "quit")]);
         hints

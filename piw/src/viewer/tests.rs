@@ -531,3 +531,47 @@ fn a_theme_is_previewed_kept_or_restored() {
         .any(|effect| *effect == Effect::Save(super::config::Setting::Theme("catppuccin-macchiato".into())));
     assert!(saved && stage.model.popup.is_none());
 }
+
+#[test]
+fn the_inspector_is_searched() {
+    let mut stage = opened((120, 40), &fixtures::failed());
+    stage.press("tab enter");
+    stage.press("/ s t d e");
+    assert!(stage.frame().contains("/stde"), "{}", stage.frame());
+    stage.press("enter n");
+    let row = stage.model.inspector.selected();
+    stage.press("n N");
+    assert_eq!(
+        stage.model.inspector.selected(),
+        row,
+        "next and previous undo each other"
+    );
+    stage.press("esc");
+    assert!(!stage.frame().contains("/stde"));
+}
+
+#[test]
+fn attempts_of_a_node_are_compared() {
+    let fixture = RunFixture {
+        definition: fixtures::release(),
+        visits: "inspect test:failed test",
+        current: None,
+        status: "completed",
+        controls: &[],
+    };
+    let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
+    stage.view(fixture.view());
+    stage.press("enter");
+    let column = stage
+        .frame()
+        .lines()
+        .position(|line| line.contains("compare with step 2"))
+        .expect("it is offered");
+    let inspector = stage.model.screen().unwrap().inspector;
+    stage.click(inspector.x + 10, column as u16);
+    let frame = stage.frame();
+    assert!(
+        frame.contains("- outcome: failed") && frame.contains("+ outcome: ok"),
+        "{frame}"
+    );
+}

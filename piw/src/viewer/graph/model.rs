@@ -81,6 +81,10 @@ pub struct Node {
     pub terminal: bool,
     /// Declared one-line detail, neutralised.
     pub detail: Option<String>,
+    /// What a checkpoint asks, neutralised.
+    pub summary: Option<String>,
+    /// Path of the value that decides where the run goes from here, neutralised.
+    pub route: Option<String>,
 }
 
 /// All edges from one node to another.
@@ -192,6 +196,8 @@ impl Graph {
                 kind: Kind::of(node.node_type, node.action_execution),
                 group: mounts.get(mount).copied(),
                 terminal: true,
+                summary: node.summary.as_deref().map(|text| clean(text).into_owned()),
+                route: None,
                 detail: node.status_detail.as_deref().map(|text| clean(text).into_owned()),
             });
         }
@@ -221,6 +227,9 @@ impl Graph {
                     self.push_edge(&edge.from, to, label);
                 }
                 EdgeRoute::Switch { switch } => {
+                    if let Some(from) = self.node(&edge.from) {
+                        self.nodes[from].route = Some(clean(&switch.on).into_owned());
+                    }
                     let mut seen = std::collections::HashSet::new();
                     let labels = switch.case_order.iter().chain(switch.cases.keys());
                     for label in labels.filter(|label| seen.insert(label.as_str())) {

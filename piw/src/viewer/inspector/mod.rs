@@ -1,6 +1,7 @@
 //! The inspector: what is known of the run on screen, in tabs. Each tab is a list of rows built from the model; this module
 //! owns which tab, which row and which part is open, and draws the visible rows.
 
+pub mod diff;
 pub mod info;
 pub mod rows;
 pub mod steps;
@@ -11,6 +12,7 @@ use std::collections::HashSet;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
 use self::rows::{Action, Row, Rows};
@@ -18,6 +20,7 @@ use super::clock::Millis;
 use super::run::Run;
 use super::theme::Theme;
 use super::widgets;
+use crate::text::clean;
 
 /// What the inspector shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,6 +68,10 @@ pub struct Inspector {
     pub at_end: bool,
     /// Keys whose state differs from the default.
     pub toggled: HashSet<String>,
+    /// Text that is searched for.
+    pub search: String,
+    /// Whether the text is being typed.
+    pub typing: bool,
 }
 
 impl Default for Inspector {
@@ -75,6 +82,8 @@ impl Default for Inspector {
             top: [0; 4],
             at_end: true,
             toggled: HashSet::new(),
+            search: String::new(),
+            typing: false,
         }
     }
 }
@@ -153,6 +162,35 @@ impl Inspector {
         }
     }
 
+    /// Whether a row contains the searched text.
+    fn matches(&self, row: &Row) -> bool {
+        !self.search.is_empty()
+            && row
+                .line
+                .to_string()
+                .to_lowercase()
+                .contains(&self.search.to_lowercase())
+    }
+
+    /// The next row from `from` on, in a direction, that contains the text; goes round at the ends.
+    #[must_use]
+    pub fn find(&self, rows: &[Row], from: usize, forward: bool) -> Option<usize> {
+        let wanted = self.search.to_lowercase();
+        if wanted.is_empty() || rows.is_empty() {
+            return None;
+        }
+        let count = rows.len();
+        (0..count)
+            .map(|step| {
+                if forward {
+                    (from + step) % count
+                } else {
+                    (from + count - step % count) % count
+                }
+            })
+            .find(|at| rows[*at].line.to_string().to_lowercase().contains(&wanted))
+    }
+
     /// The action of a row.
     #[must_use]
     pub fn action(rows: &[Row], row: usize) -> Option<Action> {
@@ -175,6 +213,10 @@ impl Inspector {
             x += columns + 2;
         }
         spans.pop();
+        if self.typing || !self.search.is_empty() {
+            let cursor = if self.typing { "▏" } else { "" };
+            spans.push(Span::styled(format!("  /{}{cursor}", clean(&self.search)), theme.key()));
+        }
         spans.push(Span::raw(" "));
         (Line::from(spans), hits)
     }
@@ -187,6 +229,12 @@ impl Inspector {
         let top = self.top().min(rows.len().saturating_sub(usize::from(inner.height)));
         for (y, (index, row)) in (inner.y..inner.bottom()).zip(rows.iter().enumerate().skip(top)) {
             buffer.set_line(inner.x, y, &row.line, inner.width.saturating_sub(1));
+            if self.matches(row) {
+                buffer.set_style(
+                    Rect::new(inner.x, y, 1, 1),
+                    theme.key().add_modifier(Modifier::REVERSED),
+                );
+            }
             if index == self.selected() && focused {
                 buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.selected(true));
             }

@@ -135,6 +135,7 @@ fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {
     );
     if rows.is_open(&key, false) {
         details(rows, &key, view);
+        comparison(rows, 6, &key, index, view);
     }
 }
 
@@ -176,6 +177,38 @@ fn details(rows: &mut Rows<'_>, key: &str, view: &StepView) {
         if value != ViewValue::Inline(serde_json::Value::Null) {
             rows.value(INDENT, &format!("{key}/{name}"), name, &value);
         }
+    }
+}
+
+/// Offers the comparison with the attempt of the same node before this one.
+fn comparison(rows: &mut Rows<'_>, indent: usize, key: &str, index: u64, view: &StepView) {
+    let run = rows.run;
+    let (start, steps) = run.steps();
+    let known = usize::try_from(index.saturating_sub(start))
+        .unwrap_or(0)
+        .min(steps.len());
+    let Some(at) = steps[..known]
+        .iter()
+        .rposition(|earlier| earlier.step.node_id == view.step.node_id)
+    else {
+        return;
+    };
+    let key = format!("{key}/diff");
+    let open = rows.is_open(&key, false);
+    let arrow = match (open, rows.theme.ascii) {
+        (true, false) => "▾",
+        (false, false) => "▸",
+        (true, true) => "-",
+        (false, true) => "+",
+    };
+    let text = format!(
+        "{}{arrow} compare with step {}",
+        " ".repeat(indent),
+        start + at as u64 + 1
+    );
+    rows.push(vec![Span::styled(text, rows.theme.key())], Some(Action::Toggle(key)));
+    if open {
+        super::diff::build(rows, indent + 2, &steps[at], view);
     }
 }
 

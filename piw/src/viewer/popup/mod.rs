@@ -51,8 +51,8 @@ pub enum Popup {
         run_id: String,
         /// What the user saw.
         revision: u64,
-        /// What is asked, neutralised.
-        question: String,
+        /// What is asked, as neutralised lines.
+        question: Vec<String>,
         /// The text.
         editor: Editor,
     },
@@ -247,7 +247,7 @@ impl Popup {
             Self::Answer { question, editor, .. } => {
                 let inner = widgets::popup("Answer (JSON)", theme, area, buffer);
                 let room = usize::from(inner.width.saturating_sub(2));
-                let question = wrap(question, room);
+                let question: Vec<String> = question.iter().flat_map(|line| wrap(line, room)).collect();
                 let shown = question.len().min(usize::from(inner.height / 3).max(1));
                 for (y, line) in (inner.y..).zip(&question[..shown]) {
                     buffer.set_stringn(inner.x + 1, y, line, room, theme.subtext());

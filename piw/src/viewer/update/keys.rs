@@ -1,6 +1,7 @@
 //! Keys and named actions.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use piw_protocol::view::RunView;
 
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::clean;
@@ -26,6 +27,9 @@ pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
     if model.browser.typing {
         return filter_key(model, key);
     }
+    if model.inspector.typing {
+        return search_key(model, key);
+    }
     match action::find(key) {
         Some(action) => act(model, action),
         None => Vec::new(),
@@ -36,6 +40,8 @@ pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
 pub fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
     if let Some(popup) = &mut model.popup {
         popup.paste(text);
+    } else if model.inspector.typing {
+        model.inspector.search.push_str(&clean(text));
     } else if model.browser.typing {
         model.browser.filter.push_str(&clean(text));
         return refilter(model);
@@ -130,6 +136,43 @@ fn filter_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
     Vec::new()
 }
 
+/// Keys of the inspector's search.
+fn search_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
+    model.dirty = true;
+    match key.code {
+        KeyCode::Enter | KeyCode::Down | KeyCode::Up => model.inspector.typing = false,
+        KeyCode::Esc => {
+            model.inspector.typing = false;
+            model.inspector.search.clear();
+        }
+        KeyCode::Backspace => {
+            model.inspector.search.pop();
+        }
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return vec![Effect::Quit],
+        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+            model.inspector.search.push(c);
+            return find(model, true, false);
+        }
+        _ => {}
+    }
+    Vec::new()
+}
+
+/// Selects the next row of the inspector that matches; `beyond` leaves the selected one.
+fn find(model: &mut Model, forward: bool, beyond: bool) -> Vec<Effect> {
+    let rows = inspector_rows(model);
+    let (selected, count) = (model.inspector.selected(), rows.len().max(1));
+    let from = match (beyond, forward) {
+        (false, _) => selected,
+        (true, true) => (selected + 1) % count,
+        (true, false) => (selected + count - 1) % count,
+    };
+    match model.inspector.find(&rows, from, forward) {
+        Some(row) => select_row(model, row),
+        None => Vec::new(),
+    }
+}
+
 fn refilter(model: &mut Model) -> Vec<Effect> {
     model.browser.top = 0;
     model.browser.selected = 0;
@@ -167,6 +210,12 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::NextPart => model.focus = next_part(model, 1),
         Action::PreviousPart => model.focus = next_part(model, 2),
         Action::Back => return back(model),
+        Action::Search if model.focus == Part::Inspector => {
+            model.inspector.search.clear();
+            model.inspector.typing = true;
+        }
+        Action::NextMatch => return find(model, true, true),
+        Action::PreviousMatch => return find(model, false, true),
         Action::Search => {
             if model.fixed.is_none() {
                 model.focus = Part::Browser;
@@ -245,6 +294,10 @@ fn back(model: &mut Model) -> Vec<Effect> {
     if !model.browser.filter.is_empty() && model.focus == Part::Browser {
         model.browser.filter.clear();
         return refilter(model);
+    }
+    if model.focus == Part::Inspector && !model.inspector.search.is_empty() {
+        model.inspector.search.clear();
+        return Vec::new();
     }
     if model.graph.selected.take().is_some() {
         return Vec::new();
@@ -602,6 +655,35 @@ pub fn toggle_fold(run: &mut Run, group: usize) {
     }
 }
 
+/// What a checkpoint asks: its summary or the run's reason, and what the answer decides, with an example.
+fn question(run: &Run, view: &RunView) -> Vec<String> {
+    let id = view.state.waiting_on.as_deref().unwrap_or_default();
+    let graph = run.graph.as_ref();
+    let node = graph.and_then(|graph| graph.node(id).map(|index| (graph, index)));
+    let reason = view.display.reason.as_deref().unwrap_or("an answer is wanted");
+    let summary = node.and_then(|(graph, index)| graph.nodes[index].summary.as_deref());
+    let mut lines = vec![clean(&format!("{id}: {}", summary.unwrap_or(reason))).into_owned()];
+    let Some((graph, index)) = node else { return lines };
+    let ways = graph.edges.iter().filter(|edge| edge.from == index);
+    let labels: Vec<&str> = ways
+        .map(|edge| edge.label.as_str())
+        .filter(|label| !label.is_empty())
+        .collect();
+    if let Some(route) = &graph.nodes[index].route {
+        lines.push(format!("{route} decides: {}", labels.join(" · ")));
+        let keys = route.strip_prefix("$output.").or_else(|| route.strip_prefix("$."));
+        if let (Some(keys), Some(label)) = (keys, labels.first()) {
+            let first = label.split(", ").next().unwrap_or(label);
+            let leaf: serde_json::Value = serde_json::from_str(first).unwrap_or_else(|_| first.into());
+            let example = keys
+                .rsplit('.')
+                .fold(leaf, |value, key| serde_json::json!({ key: value }));
+            lines.push(format!("for example {example}"));
+        }
+    }
+    lines
+}
+
 fn command(model: &mut Model, command: Command) -> Vec<Effect> {
     let control = command.control();
     let Some(run) = &model.run else { return Vec::new() };
@@ -639,9 +721,7 @@ fn command(model: &mut Model, command: Command) -> Vec<Effect> {
             });
         }
         Command::Answer(_) => {
-            let node = view.state.waiting_on.as_deref().unwrap_or_default();
-            let reason = view.display.reason.as_deref().unwrap_or_default();
-            let question = clean(&format!("{node}: {reason}")).into_owned();
+            let question = question(run, &view);
             model.popup = Some(Popup::Answer {
                 run_id,
                 revision,
