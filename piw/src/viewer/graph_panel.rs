@@ -259,7 +259,7 @@ impl GraphPanel {
             let at = usize::from(y) * usize::from(map.width) + usize::from(x);
             let mark = run.overlay.nodes.get(card.node).map_or(Mark::Idle, |node| node.mark);
             filled[at] = true;
-            if rank(mark) > rank(cells[at]) {
+            if mark.weight() > cells[at].weight() {
                 cells[at] = mark;
             }
         }
@@ -278,18 +278,5 @@ impl GraphPanel {
                 }
             }
         }
-    }
-}
-
-/// Which mark wins in a crowded cell of the minimap.
-const fn rank(mark: Mark) -> u8 {
-    match mark {
-        Mark::Idle => 0,
-        Mark::Queued | Mark::Cancelled => 1,
-        Mark::Ok => 2,
-        Mark::Paused | Mark::TimedOut => 3,
-        Mark::Ambiguous | Mark::Waiting => 4,
-        Mark::Failed => 5,
-        Mark::Running => 6,
     }
 }

@@ -99,6 +99,14 @@ pub fn paint(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         };
         brush.text(label.at.x, label.at.y, &label.text, i32::MAX, style);
     }
+    for group in scene
+        .drawing
+        .groups
+        .iter()
+        .filter(|group| group.folded && group.area.overlaps(&view))
+    {
+        brush.folded(group, &canvas);
+    }
     for card in scene.drawing.cards.iter().filter(|card| card.area.overlaps(&view)) {
         brush.card(card, &canvas);
     }
@@ -266,6 +274,16 @@ impl Brush<'_, '_> {
         );
         self.text(area.x + area.w - 2, area.y, " ", 1, ground);
         self.card_line(card, state, ground);
+        self.joins(area, &frame, ground, canvas);
+        if node.terminal {
+            let end = if theme.ascii { "#" } else { "■" };
+            self.cell(area.x + area.w / 2, area.y + area.h - 1, end, mark.patch(ground));
+        }
+    }
+
+    /// Where lines leave a card: their pieces merged into its border.
+    fn joins(&mut self, area: Area, frame: &Frame, ground: Style, canvas: &Canvas) {
+        let theme = self.scene.theme;
         for dx in 1..area.w - 1 {
             let (x, y) = (area.x + dx, area.y + area.h - 1);
             if let Some(cell) = canvas.at(x, y).filter(|cell| cell.tone != Tone::None) {
@@ -284,10 +302,6 @@ impl Brush<'_, '_> {
             join.weights[2] = 0;
             let style = self.tone_style(cell.tone).patch(ground);
             self.cell(side.0, side.1, join.glyph(theme.ascii).encode_utf8(&mut [0; 4]), style);
-        }
-        if node.terminal {
-            let end = if theme.ascii { "#" } else { "■" };
-            self.cell(area.x + area.w / 2, area.y + area.h - 1, end, mark.patch(ground));
         }
     }
 
@@ -356,39 +370,64 @@ impl Brush<'_, '_> {
 
     fn group(&mut self, group: &GroupBox) {
         let theme = self.scene.theme;
-        let info = &self.scene.graph.groups[group.group];
         let area = group.area;
-        if area.h < 2 {
-            let text = format!(
-                "{} {} ({})",
-                if theme.ascii { "+" } else { "▸" },
-                info.title,
-                info.nodes
-            );
-            self.text(area.x, area.y, &text, area.w, theme.label());
+        if group.folded {
             return;
         }
         let frame = if theme.ascii { Frame::ASCII_LIGHT } else { Frame::DOTTED };
-        let style = theme.faint();
-        self.frame(area, &frame, style);
-        let (mark, title) = match (group.folded, theme.ascii) {
-            (true, false) => ("▸", &info.title),
-            (true, true) => ("+", &info.title),
-            (false, false) => ("▾", &info.title),
-            (false, true) => ("-", &info.title),
-        };
+        self.frame(area, &frame, theme.faint());
+        let title = &self.scene.graph.groups[group.group].title;
         let (x, room) = self.title_place(area, width(title) as i32 + 4);
+        let mark = if theme.ascii { "-" } else { "▾" };
         let text = format!(" {mark} {} ", fit(title, (room - 4).max(1) as usize));
         self.text(x, area.y, &text, room, theme.label());
-        if group.folded {
+    }
+
+    /// A folded group as one card with the most telling state of its nodes.
+    fn folded(&mut self, group: &GroupBox, canvas: &Canvas) {
+        let theme = self.scene.theme;
+        let info = &self.scene.graph.groups[group.group];
+        let area = group.area;
+        let inside = (0..self.scene.graph.nodes.len())
+            .filter(|node| self.scene.graph.around(*node).any(|around| around == group.group))
+            .filter_map(|node| self.scene.overlay.nodes.get(node).map(|state| state.mark));
+        let marks: Vec<Mark> = inside.filter(|mark| *mark != Mark::Idle).collect();
+        let mark = marks
+            .iter()
+            .copied()
+            .max_by_key(|mark| mark.weight())
+            .unwrap_or(Mark::Idle);
+        let style = theme.status(mark);
+        let fold = if theme.ascii { "+" } else { "▸" };
+        if area.h < 3 {
+            let text = format!("[{} {fold} {}", theme.glyph(mark), info.title);
             self.text(
-                area.x + 2,
-                area.y + 1,
-                &format!("{} nodes", info.nodes),
-                area.w - 4,
-                theme.muted(),
+                area.x,
+                area.y,
+                &crate::text::pad(&text, area.w.max(0) as usize),
+                area.w,
+                style,
             );
+            if area.w > 4 {
+                self.text(area.x + area.w - 1, area.y, "]", 1, style);
+            }
+            return;
         }
+        let frame = Frame::of(mark, false, theme.ascii);
+        self.frame(area, &frame, style);
+        let title = fit(&info.title, (area.w - 10).max(1) as usize).into_owned();
+        self.text(
+            area.x + 2,
+            area.y,
+            &format!(" {} {fold} ", theme.glyph(mark)),
+            area.w - 4,
+            style,
+        );
+        self.text(area.x + 7, area.y, &format!("{title} "), area.w - 9, theme.label());
+        let line = format!("{} nodes · {} reached", info.nodes, marks.len());
+        let line = fit(&line, (area.w - 4).max(1) as usize).into_owned();
+        self.text(area.x + 2, area.y + 1, &line, area.w - 4, theme.muted());
+        self.joins(area, &frame, Style::new(), canvas);
     }
 
     /// First column and columns for a title of `wanted` columns on the upper border of a group: the widest piece between the

@@ -149,6 +149,20 @@ impl Mark {
         }
     }
 
+    /// How much a mark says about a group of nodes: the heaviest stands for all of them.
+    #[must_use]
+    pub const fn weight(self) -> u8 {
+        match self {
+            Self::Idle => 0,
+            Self::Queued | Self::Cancelled => 1,
+            Self::Ok => 2,
+            Self::Paused | Self::TimedOut => 3,
+            Self::Ambiguous | Self::Waiting => 4,
+            Self::Failed => 5,
+            Self::Running => 6,
+        }
+    }
+
     /// The mark of a run's status.
     #[must_use]
     pub const fn of(status: DisplayStatus) -> Self {
