@@ -11,7 +11,6 @@ use piw_protocol::child::{ChildBody, Command, ExecutionState, NodeFinish, NodeRe
 use piw_protocol::run::NodeOutcome;
 use serde_json::Value;
 
-use super::command::LEFTOVER_GRACE;
 use super::node::{Abort, Attempt, Context, NodeEnd, Running, error};
 use super::planning::{Exits, InputCallbacks, Outputs, Proposal, exit_refused};
 use super::receipt::millis;
@@ -250,7 +249,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         };
         let end = self.context.execute(&running).await;
         let active = started.elapsed();
-        self.context.commands.sweep(LEFTOVER_GRACE).await;
+        self.context.commands.sweep().await;
         Ok((end?, active))
     }
 

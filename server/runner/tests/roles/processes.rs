@@ -515,3 +515,19 @@ fn paced_lines_hold_the_command_back() {
     let server = run(&project);
     assert_eq!(server.updates.len(), 130, "none is dropped, none is refused");
 }
+
+#[test]
+fn ending_one_command_of_a_batch_spares_the_others() {
+    let project = Project::with(
+        "{
+            name: 'b', startAt: 'a',
+            nodes: { a: action({ effect: idempotentEffect('x'), run: async () => {
+                const commands = Array.from({ length: 40 }, (_, n) => ({ id: 'c' + n, command: 'sh', args: ['-c', n % 3 ? 'sleep 0.02' : 'sleep 60 & exit 0'] }));
+                const results = await runCommandBatch({ concurrency: 4, commands });
+                return results.filter((result) => !result.ok).map((result) => result.error?.message ?? result.signal);
+            } }) },
+            edges: [],
+        }",
+    );
+    assert_eq!(run(&project).final_output(), json!([]));
+}

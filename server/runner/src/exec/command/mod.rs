@@ -4,6 +4,7 @@
 //! the callers.
 
 mod capture;
+mod start;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -17,18 +18,22 @@ use piw_process::hold::{ExitState, Held, Running};
 use piw_process::{ProcessIdentity, group, tree};
 use piw_protocol::child::ChildBody;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use capture::Kept;
 pub(crate) use capture::{Captured, LineSink, Stream};
+use start::{exec_error, spawn_error};
 
 use crate::child::client::{Client, RequestError};
 
 /// Time between SIGTERM and SIGKILL for a command that is aborted.
 const ABORT_GRACE: Duration = Duration::from_secs(2);
-/// The same for what an ended command left behind.
-pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
+/// How long commands that a node left running may take to end: they were told when the node's call was over.
+const ENDING: Duration = Duration::from_secs(8);
+/// The same as [`ABORT_GRACE`] for what an ended command left behind.
+const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 
 /// A command, ready to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +98,48 @@ pub(crate) struct Commands {
     client: Client,
     /// Leaders of running commands.
     active: Arc<Mutex<HashSet<u32>>>,
+    /// Commands between their fork and their end.
+    busy: watch::Sender<usize>,
+    /// Held while a command is forked, and while everything that is no command is ended.
+    forking: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A leader of a running command while it lives.
+struct Leader<'a> {
+    active: &'a Mutex<HashSet<u32>>,
+    pid: u32,
+}
+
+impl<'a> Leader<'a> {
+    fn new(active: &'a Mutex<HashSet<u32>>, pid: u32) -> Self {
+        active.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+        Self { active, pid }
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        self.active
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.pid);
+    }
+}
+
+/// Counts a command as busy while it lives.
+struct Busy<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Busy<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|busy| *busy += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|busy| *busy -= 1);
+    }
 }
 
 impl Commands {
@@ -101,6 +148,8 @@ impl Commands {
         Self {
             client,
             active: Arc::default(),
+            busy: watch::Sender::new(0),
+            forking: Arc::default(),
         }
     }
 
@@ -114,16 +163,18 @@ impl Commands {
         lines: Option<LineSink<E>>,
     ) -> Result<Finished, CommandError<E>> {
         let started = Instant::now();
+        let forking = self.forking.lock().await;
+        let _busy = Busy::new(&self.busy);
         let held = self.hold(spec).await?;
         let identity = held.identity().clone();
+        let _leader = Leader::new(&self.active, identity.pid);
+        drop(forking);
         self.register(&identity, &spec.command).await?;
-        self.active().insert(identity.pid);
         let released = tokio::task::spawn_blocking(move || held.release()).await;
         let result = match released.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(running) => self.watch(running, spec, timeout, cancel, lines).await,
             Err(error) => Err(CommandError::NotStarted(exec_error(spec, &error))),
         };
-        self.active().remove(&identity.pid);
         self.client.request_later(unregistered(identity));
         result.map(|mut finished| {
             finished.duration = started.elapsed();
@@ -131,10 +182,15 @@ impl Commands {
         })
     }
 
-    /// Ends every process below this runner except running commands and what belongs to them.
-    pub(crate) async fn sweep(&self, grace: Duration) {
-        let keep: Vec<u32> = self.active().iter().copied().collect();
-        Self::end_all_but(&keep, grace).await;
+    /// Ends what a node leaves behind: waits for commands that are being ended, then ends every process that is left below
+    /// this runner.
+    pub(crate) async fn sweep(&self) {
+        let mut busy = self.busy.subscribe();
+        let idle = busy.wait_for(|busy| *busy == 0);
+        if tokio::time::timeout(ENDING, idle).await.is_err() {
+            tracing::error!("commands of an ended node do not end");
+        }
+        Self::end_all_but(&self.leaders(), LEFTOVER_GRACE).await;
     }
 
     /// Ends every process below this runner: it is about to leave.
@@ -251,13 +307,20 @@ impl Commands {
         if let Err(error) = result {
             tracing::error!(%error, group = leader.pid, "a command's process group cannot be ended");
         }
-        if self.active().len() == 1 {
-            self.sweep(grace).await;
+        // A command beside this one, even one that is only being forked, is below this runner too and must stay.
+        let _forking = self.forking.lock().await;
+        if *self.busy.borrow() == 1 {
+            Self::end_all_but(&self.leaders(), grace).await;
         }
     }
 
-    fn active(&self) -> std::sync::MutexGuard<'_, HashSet<u32>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leaders(&self) -> Vec<u32> {
+        self.active
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .copied()
+            .collect()
     }
 }
 
@@ -360,66 +423,5 @@ impl<E: Send + 'static> Streams<E> {
     /// What was read; a stream that is still being read is given up.
     fn take(self) -> (Captured, Captured) {
         (self.stdout.take(), self.stderr.take())
-    }
-}
-
-/// Why the process could not be made.
-fn spawn_error(spec: &CommandSpec, error: &io::Error) -> String {
-    let cwd = spec.cwd.display();
-    match std::fs::metadata(&spec.cwd) {
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
-            format!(
-                "cannot start \"{}\": its working directory {cwd} does not exist",
-                spec.command
-            )
-        }
-        Err(problem) => format!(
-            "cannot start \"{}\": its working directory {cwd}: {problem}",
-            spec.command
-        ),
-        Ok(found) if !found.is_dir() => {
-            format!(
-                "cannot start \"{}\": its working directory {cwd} is no directory",
-                spec.command
-            )
-        }
-        Ok(_) => format!("cannot start \"{}\": {error}", spec.command),
-    }
-}
-
-/// Why the program could not be executed.
-fn exec_error(spec: &CommandSpec, error: &io::Error) -> String {
-    let name = &spec.command;
-    match error.raw_os_error() {
-        Some(libc::ENOENT) if name.contains('/') => format!(
-            "cannot start \"{name}\": there is no such program (or its interpreter is missing), seen from {}",
-            spec.cwd.display()
-        ),
-        Some(libc::ENOENT) => {
-            let path = spec
-                .env
-                .iter()
-                .find(|(variable, _)| variable == "PATH")
-                .map(|(_, path)| path.clone());
-            let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-            format!("command not found: \"{name}\" (PATH is {path})")
-        }
-        Some(libc::EACCES) => format!("cannot start \"{name}\": permission denied; is it an executable file?"),
-        Some(libc::ENOEXEC) => format!(
-            "cannot start \"{name}\": it is no program this system can execute; a script needs a first line like #!/bin/sh"
-        ),
-        Some(libc::E2BIG) => {
-            let bytes: usize = spec.args.iter().map(|arg| arg.len() + 1).sum::<usize>()
-                + spec
-                    .env
-                    .iter()
-                    .map(|(name, value)| name.len() + value.len() + 2)
-                    .sum::<usize>();
-            format!(
-                "cannot start \"{name}\": its arguments and variables ({bytes} bytes besides the inherited environment) are \
-                 more than the system passes; write them to standard input or a file"
-            )
-        }
-        _ => format!("cannot start \"{name}\": {error}"),
     }
 }
