@@ -1,12 +1,16 @@
 //! `piw server …`: the server's life.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use piw_protocol::ops::{ServerStatusReport, ServerStop};
+use piw_protocol::envelope::PACKAGE_VERSION;
+use piw_protocol::ops::{ServerStatusReport, ServerStop, WorkflowEntry};
+use piw_runner::discover::{self, Origin};
 use piw_server::start::Started;
+use piw_server::stop::stop_by_signal;
 use piw_server::{ServerOptions, lock};
 use serde_json::json;
 
@@ -34,9 +38,36 @@ pub fn run(command: ServerCommand) -> Outcome {
 }
 
 fn attached(detached: bool) -> Outcome {
-    let options = ServerOptions::from_env(detached).map_err(|error| Failure::usage(error.to_string()))?;
+    let mut options = ServerOptions::from_env(detached).map_err(|error| Failure::usage(error.to_string()))?;
+    options.workflows = Some(startable);
     piw_server::run(options).map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     Ok(Exit::Done)
+}
+
+/// What `workflow.list` answers: the server itself knows no workflow files.
+fn startable(project: &Path, global: Option<&Path>) -> Vec<WorkflowEntry> {
+    let places = discover::Places {
+        project: project.to_owned(),
+        global: global.map(Path::to_owned),
+    };
+    // A directory that cannot be read has no workflows to start.
+    let listed = discover::list(&places).unwrap_or_default();
+    let mut names = HashSet::new();
+    listed
+        .into_iter()
+        .map(|listed| WorkflowEntry {
+            shadowed: !names.insert(listed.name.clone()),
+            name: listed.name,
+            origin: match listed.origin {
+                Origin::Project => "project",
+                Origin::Global => "global",
+                Origin::Builtin => "builtin",
+            }
+            .to_owned(),
+            path: listed.path.map(|path| path.to_string_lossy().into_owned()),
+            summary: listed.description,
+        })
+        .collect()
 }
 
 fn start(args: &JsonFlag) -> Outcome {
@@ -105,6 +136,13 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
     if !lock::is_held(&places) {
         output::text("no server is running\n")?;
         return Ok(false);
+    }
+    if let Some(other) = lock::read_record(&places).filter(|record| record.package_version != PACKAGE_VERSION) {
+        // Its protocol is another one; its process is known all the same.
+        stop_by_signal(&places, Duration::from_secs(args.wait), args.now)
+            .map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+        output::text(&format!("stopped the server of version {}\n", other.package_version))?;
+        return Ok(true);
     }
     let session = session::connect(Autostart::Never)?;
     let request = ServerStop {

@@ -423,6 +423,7 @@ impl Runner {
                 }
             }
             "group" => {
+                #[expect(clippy::zombie_processes, reason = "the server has to end it")]
                 let child = Process::new("sleep")
                     .arg("600")
                     .process_group(0)
@@ -454,10 +455,9 @@ impl Runner {
     /// Waits for an order and leaves as it says.
     fn obey(&mut self) {
         loop {
-            match self.ordered.take() {
-                Some(PushAction::Cancel) => self.exit("cancelled"),
-                Some(PushAction::Stop) => {}
-                None => {}
+            // An order to stop waits for the node's end, which never comes.
+            if self.ordered.take() == Some(PushAction::Cancel) {
+                self.exit("cancelled");
             }
             match self.channel.read() {
                 Some(ToRunner::Push(push)) => self.ordered = Some(push.push),

@@ -141,7 +141,7 @@ fn too_many_connections_are_refused_with_a_message_until_one_leaves() {
     wait_until("a place is free", || !refused(&server.places.socket));
     // The rest leave before the server is stopped through a connection of its own.
     drop(clients);
-    let others = || (0..8).map(|_| !refused(&server.places.socket)).all(|free| free);
+    let others = || (0..8).all(|_| !refused(&server.places.socket));
     wait_until("the others have left", others);
 }
 

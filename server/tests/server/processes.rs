@@ -197,13 +197,13 @@ fn a_command_whose_answer_was_lost_with_the_server_is_adopted() {
     let payload = world.start_payload("a");
     let first = world
         .client()
-        .as_client("shell")
+        .named("shell")
         .command(Operation::RunStart, None, &payload, "key");
     world.kill_server();
     ensure_started(&world.start).unwrap();
     let retried = world
         .client()
-        .as_client("shell")
+        .named("shell")
         .command(Operation::RunStart, None, &payload, "key");
     assert_eq!(retried.outcome, Outcome::Adopted);
     assert_eq!(receipt(&retried).run_id, receipt(&first).run_id);
@@ -215,7 +215,7 @@ fn a_server_killed_while_it_decides_leaves_nothing_or_a_run_and_the_retry_gets_o
     let world = world("");
     ensure_started(&world.start).unwrap();
     let payload = world.start_payload("!slow");
-    let mut client = world.client().as_client("shell");
+    let mut client = world.client().named("shell");
     client.send(Operation::RunStart, None, &payload, "key");
     wait_until("a resolver runs", || {
         fs::read_to_string(world.places.children()).is_ok_and(|text| text.contains("resolver"))
@@ -226,7 +226,7 @@ fn a_server_killed_while_it_decides_leaves_nothing_or_a_run_and_the_retry_gets_o
     fs::write(world.project.join("resolve.go"), "").unwrap();
     let retried = world
         .client()
-        .as_client("shell")
+        .named("shell")
         .command(Operation::RunStart, None, &payload, "key");
     let run = receipt(&retried).run_id;
     world.wait_status(&run, RunStatus::Completed);

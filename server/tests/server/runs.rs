@@ -154,11 +154,11 @@ fn starts_that_cannot_be_are_refused_with_their_cause_and_a_receipt() {
 fn a_retry_of_a_start_joins_it_and_then_finds_its_receipt() {
     let world = world();
     let payload = json!({"workflow": "!slow", "projectPath": world.project});
-    let mut first = world.server.client().as_client("shell");
+    let mut first = world.server.client().named("shell");
     let request = first.send(Operation::RunStart, None, &payload, "the-key");
-    let mut second = world.server.client().as_client("shell");
+    let mut second = world.server.client().named("shell");
     second.send(Operation::RunStart, None, &payload, "the-key");
-    let mut other = world.server.client().as_client("shell");
+    let mut other = world.server.client().named("shell");
     wait_until("the first is in work", || {
         let response = other.command(Operation::RunStart, None, &world.payload("a"), "the-key");
         response.outcome == Outcome::Conflict

@@ -157,7 +157,7 @@ impl RawClient {
     }
 
     /// Uses another client's identity.
-    pub fn as_client(mut self, client_id: &str) -> Self {
+    pub fn named(mut self, client_id: &str) -> Self {
         self.client_id = client_id.to_owned();
         self
     }
