@@ -1,5 +1,7 @@
 //! The real binary in a pseudo-terminal: whatever ends the viewer, the terminal is as it was.
 
+#![expect(clippy::unwrap_used, reason = "the helpers are part of the tests")]
+
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::path::Path;
