@@ -1,8 +1,9 @@
 //! Keys and named actions.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use piw_protocol::view::RunView;
 
+use super::control::command;
+use super::search::{filter_key, find, refilter, search_key};
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::clean;
 use crate::viewer::action::{self, Action};
@@ -12,7 +13,7 @@ use crate::viewer::inspector::rows::Action as RowAction;
 use crate::viewer::inspector::{Inspector, Tab};
 use crate::viewer::message::{Command, Effect};
 use crate::viewer::model::Model;
-use crate::viewer::popup::{Popup, Reply, editor::Editor};
+use crate::viewer::popup::{Popup, Reply};
 use crate::viewer::run::Run;
 use crate::viewer::screen::{BrowserSize, Part};
 use crate::viewer::theme::Theme;
@@ -107,77 +108,6 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
             Vec::new()
         }
     }
-}
-
-fn filter_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
-    model.dirty = true;
-    match key.code {
-        KeyCode::Enter | KeyCode::Down | KeyCode::Up => model.browser.typing = false,
-        KeyCode::Esc => {
-            model.browser.typing = false;
-            model.browser.filter.clear();
-            return refilter(model);
-        }
-        KeyCode::Backspace => {
-            model.browser.filter.pop();
-            return refilter(model);
-        }
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return vec![Effect::Quit],
-        KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            model.browser.filter.clear();
-            return refilter(model);
-        }
-        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
-            model.browser.filter.push(c);
-            return refilter(model);
-        }
-        _ => {}
-    }
-    Vec::new()
-}
-
-/// Keys of the inspector's search.
-fn search_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
-    model.dirty = true;
-    match key.code {
-        KeyCode::Enter | KeyCode::Down | KeyCode::Up => model.inspector.typing = false,
-        KeyCode::Esc => {
-            model.inspector.typing = false;
-            model.inspector.search.clear();
-        }
-        KeyCode::Backspace => {
-            model.inspector.search.pop();
-        }
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return vec![Effect::Quit],
-        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
-            model.inspector.search.push(c);
-            return find(model, true, false);
-        }
-        _ => {}
-    }
-    Vec::new()
-}
-
-/// Selects the next row of the inspector that matches; `beyond` leaves the selected one.
-fn find(model: &mut Model, forward: bool, beyond: bool) -> Vec<Effect> {
-    let rows = inspector_rows(model);
-    let (selected, count) = (model.inspector.selected(), rows.len().max(1));
-    let from = match (beyond, forward) {
-        (false, _) => selected,
-        (true, true) => (selected + 1) % count,
-        (true, false) => (selected + count - 1) % count,
-    };
-    match model.inspector.find(&rows, from, forward) {
-        Some(row) => select_row(model, row),
-        None => Vec::new(),
-    }
-}
-
-fn refilter(model: &mut Model) -> Vec<Effect> {
-    model.browser.top = 0;
-    model.browser.selected = 0;
-    model.browser.selected_id = None;
-    vec![model.browser.watch()]
 }
 
 /// Carries out an action.
@@ -653,89 +583,4 @@ pub fn toggle_fold(run: &mut Run, group: usize) {
     if !run.folded.remove(&group) {
         run.folded.insert(group);
     }
-}
-
-/// What a checkpoint asks: its summary or the run's reason, and what the answer decides, with an example.
-fn question(run: &Run, view: &RunView) -> Vec<String> {
-    let id = view.state.waiting_on.as_deref().unwrap_or_default();
-    let graph = run.graph.as_ref();
-    let node = graph.and_then(|graph| graph.node(id).map(|index| (graph, index)));
-    let reason = view.display.reason.as_deref().unwrap_or("an answer is wanted");
-    let summary = node.and_then(|(graph, index)| graph.nodes[index].summary.as_deref());
-    let mut lines = vec![clean(&format!("{id}: {}", summary.unwrap_or(reason))).into_owned()];
-    let Some((graph, index)) = node else { return lines };
-    let ways = graph.edges.iter().filter(|edge| edge.from == index);
-    let labels: Vec<&str> = ways
-        .map(|edge| edge.label.as_str())
-        .filter(|label| !label.is_empty())
-        .collect();
-    if let Some(route) = &graph.nodes[index].route {
-        lines.push(format!("{route} decides: {}", labels.join(" · ")));
-        let keys = route.strip_prefix("$output.").or_else(|| route.strip_prefix("$."));
-        if let (Some(keys), Some(label)) = (keys, labels.first()) {
-            let first = label.split(", ").next().unwrap_or(label);
-            let leaf: serde_json::Value = serde_json::from_str(first).unwrap_or_else(|_| first.into());
-            let example = keys
-                .rsplit('.')
-                .fold(leaf, |value, key| serde_json::json!({ key: value }));
-            lines.push(format!("for example {example}"));
-        }
-    }
-    lines
-}
-
-fn command(model: &mut Model, command: Command) -> Vec<Effect> {
-    let control = command.control();
-    let Some(run) = &model.run else { return Vec::new() };
-    if !run.offers(control) {
-        let text = if run.is_live() {
-            format!("{control} is not on offer for this run")
-        } else {
-            "the view is stale: nothing can be done with it".into()
-        };
-        model.toast(&text, true);
-        return Vec::new();
-    }
-    let Some(view) = run.view.clone() else {
-        return Vec::new();
-    };
-    let (run_id, revision) = (run.run_id.clone(), view.run_revision);
-    let title = clean(view.state.run_title.as_deref().unwrap_or(&view.state.workflow_name)).into_owned();
-    match command {
-        Command::Cancel => {
-            let text = format!("Cancel “{title}”? It ends now and cannot be resumed.");
-            model.popup = Some(Popup::Confirm {
-                run_id,
-                revision,
-                command,
-                text,
-            });
-        }
-        Command::Restart => {
-            let text = format!("Restart “{title}”? A new run starts from the beginning with the same input.");
-            model.popup = Some(Popup::Confirm {
-                run_id,
-                revision,
-                command,
-                text,
-            });
-        }
-        Command::Answer(_) => {
-            let question = question(run, &view);
-            model.popup = Some(Popup::Answer {
-                run_id,
-                revision,
-                question,
-                editor: Editor::default(),
-            });
-        }
-        command => {
-            return vec![Effect::Command {
-                run_id,
-                revision,
-                command,
-            }];
-        }
-    }
-    Vec::new()
 }

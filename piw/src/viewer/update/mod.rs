@@ -1,8 +1,10 @@
 //! The only writer of the model: every message changes it here or in a child module, and says what to do outside.
 
+mod control;
 mod data;
 mod keys;
 mod mouse;
+mod search;
 
 use crossterm::event::{Event, KeyEventKind};
 
