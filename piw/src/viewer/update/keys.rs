@@ -1,6 +1,6 @@
 //! Keys and named actions.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 
 use super::control::command;
 use super::search::{filter_key, find, refilter, search_key};
