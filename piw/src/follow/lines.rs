@@ -63,14 +63,14 @@ pub fn kind_glyph(definition: &DefinitionSnapshot, node: &str) -> char {
 pub fn status_mark(status: DisplayStatus) -> (char, Tone) {
     match status {
         DisplayStatus::Queued => ('◌', Tone::Plain),
-        DisplayStatus::Running => ('▶', Tone::Active),
-        DisplayStatus::Waiting => ('◆', Tone::Attention),
+        DisplayStatus::Running => ('◉', Tone::Active),
+        DisplayStatus::Waiting => ('◇', Tone::Attention),
         DisplayStatus::Paused => ('‖', Tone::Attention),
-        DisplayStatus::Completed => ('✔', Tone::Good),
-        DisplayStatus::Failed => ('✘', Tone::Bad),
-        DisplayStatus::TimedOut => ('⧖', Tone::Bad),
+        DisplayStatus::Completed => ('✓', Tone::Good),
+        DisplayStatus::Failed => ('✗', Tone::Bad),
+        DisplayStatus::TimedOut => ('◔', Tone::Bad),
         DisplayStatus::Cancelled => ('⊘', Tone::Bad),
-        DisplayStatus::Ambiguous => ('⁇', Tone::Attention),
+        DisplayStatus::Ambiguous => ('≈', Tone::Attention),
     }
 }
 
@@ -94,10 +94,10 @@ pub fn status_name(status: DisplayStatus) -> &'static str {
 #[must_use]
 pub fn outcome_mark(outcome: Option<NodeOutcome>) -> (char, Tone) {
     match outcome {
-        None => ('▶', Tone::Active),
-        Some(NodeOutcome::Ok) => ('✔', Tone::Good),
-        Some(NodeOutcome::Failed) => ('✘', Tone::Bad),
-        Some(NodeOutcome::TimedOut) => ('⧖', Tone::Bad),
+        None => ('◉', Tone::Active),
+        Some(NodeOutcome::Ok) => ('✓', Tone::Good),
+        Some(NodeOutcome::Failed) => ('✗', Tone::Bad),
+        Some(NodeOutcome::TimedOut) => ('◔', Tone::Bad),
         Some(NodeOutcome::Cancelled) => ('⊘', Tone::Bad),
     }
 }
@@ -124,7 +124,7 @@ fn line(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: 
     let waiting = view.state.waiting_on.as_deref() == Some(step.node_id.as_str())
         && view.display.status == DisplayStatus::Waiting;
     let (glyph, tone) = if waiting {
-        ('◆', Tone::Attention)
+        ('◇', Tone::Attention)
     } else {
         outcome_mark(step.outcome)
     };

@@ -111,7 +111,7 @@ mod tests {
 
     fn line(name: &str) -> Line {
         Line {
-            glyph: '✔',
+            glyph: '✓',
             tone: Tone::Good,
             kind: 'ƒ',
             name: name.to_owned(),
@@ -143,7 +143,7 @@ mod tests {
         let rows: Vec<_> = screen.lines().collect();
         assert_eq!(rows.len(), 3, "{screen}");
         assert!(
-            rows[0].starts_with("title") && rows[2].starts_with("✔ ƒ n1"),
+            rows[0].starts_with("title") && rows[2].starts_with("✓ ƒ n1"),
             "{screen}"
         );
         assert!(rows.iter().all(|row| row.chars().count() < 30));

@@ -44,7 +44,7 @@ impl Plain {
             && self.started.insert(attempt.clone())
         {
             let kind = lines::kind_glyph(definition, node);
-            let _ = writeln!(out, "▶ {kind} {}", text::clean(node));
+            let _ = writeln!(out, "◉ {kind} {}", text::clean(node));
         }
         out
     }

@@ -57,11 +57,10 @@ pub fn commit_to_frame(nodes: usize) -> Vec<Row> {
     ]
 }
 
-/// Whether the screen's status line names `node` as the current one.
+/// Whether the graph marks `node` as anything but untouched (`○`): it runs, or it has run already.
 fn shows_current(screen: &str, node: &str) -> bool {
-    screen
-        .lines()
-        .any(|line| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('▶'))
+    let is_card = |line: &&str| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('$');
+    screen.lines().find(is_card).is_some_and(|line| !line.contains('○'))
 }
 
 /// Processor share of an idle server and viewer, and bytes drawn while nothing changes.
