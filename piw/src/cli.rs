@@ -259,14 +259,14 @@ fn dispatch(cli: Cli) -> Outcome {
         return command::view::run(cli.view);
     };
     match command {
-        Command::Run(args) => command::run::run(args),
+        Command::Run(args) => command::run::run(&args),
         Command::Ps(args) => command::ps::run(&args),
         Command::Show(args) => command::show::run(&args),
         Command::Pause(args) => command::control::run(command::control::Control::Pause, &args),
         Command::Resume(args) => command::control::run(command::control::Control::Resume, &args),
         Command::Cancel(args) => command::control::run(command::control::Control::Cancel, &args),
         Command::Restart(args) => command::control::run(command::control::Control::Restart, &args),
-        Command::Answer(args) => command::answer::run(args),
+        Command::Answer(args) => command::answer::run(&args),
         Command::Workflows(args) => command::workflows::run(&args),
         Command::Check(args) => command::check::run(&args),
         Command::Init(args) => command::init::run(&args),

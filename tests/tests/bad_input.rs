@@ -1,5 +1,7 @@
 //! Broken workflows and hostile code: a clear message, a documented exit code, a server that serves on.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use piw_tests::home::Home;
 
 fn refused(home: &Home, name: &str, source: &str, wanted: &[&str]) {

@@ -1,5 +1,7 @@
 //! Killing the runner, the server, or both, at any node: finished nodes never run again, the run is completed.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::fs;
 
 use piw_tests::home::{Home, kill_and_wait};

@@ -1,5 +1,7 @@
 //! `piw run` and what the other commands then say about the run.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use piw_tests::home::Home;
 use serde_json::json;
 

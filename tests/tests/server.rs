@@ -1,5 +1,7 @@
 //! The server's life as commands show it.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use piw_tests::home::Home;
 
 #[test]

@@ -1,5 +1,7 @@
 //! The viewer in a pseudo-terminal and its one frame, against a real server.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use piw_tests::home::Home;
 use piw_tests::terminal::Terminal;
 

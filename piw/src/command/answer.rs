@@ -12,7 +12,7 @@ use crate::failure::{Exit, Outcome};
 ///
 /// # Errors
 /// A bad answer, no such run, or a run that waits for none.
-pub fn run(args: AnswerArgs) -> Outcome {
+pub fn run(args: &AnswerArgs) -> Outcome {
     let answer = input::json("the answer", &args.answer)?;
     let session = session::connect(Autostart::Allowed)?;
     let run_id = session.run_id(&args.run_id)?;

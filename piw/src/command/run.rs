@@ -23,14 +23,14 @@ const INLINE_INPUT: usize = 256 * 1024;
 ///
 /// # Errors
 /// Bad input, a workflow that is refused, no server.
-pub fn run(args: RunArgs) -> Outcome {
+pub fn run(args: &RunArgs) -> Outcome {
     let given = args
         .input
         .as_deref()
         .map(|text| input::json("--input", text))
         .transpose()?;
     let session = session::connect(Autostart::Allowed)?;
-    let start = request(&session, &args, given.unwrap_or_else(|| json!({})))?;
+    let start = request(&session, args, given.unwrap_or_else(|| json!({})))?;
     let receipt = session.call(session.client().run_start(&start, None))?.receipt;
     let run_id = receipt.run_id;
     if args.detach {

@@ -184,11 +184,13 @@ fn logs(args: &LogsArgs) -> Outcome {
     let from = tail_offset(&mut file, args.lines).map_err(|error| unreadable(&error))?;
     file.seek(SeekFrom::Start(from)).map_err(|error| unreadable(&error))?;
     let mut position = print_from(file, from).map_err(|error| unreadable(&error))?;
-    while args.follow {
+    if !args.follow {
+        return Ok(Exit::Done);
+    }
+    loop {
         std::thread::sleep(Duration::from_millis(200));
         position = continue_from(&path, position).map_err(|error| unreadable(&error))?;
     }
-    Ok(Exit::Done)
 }
 
 /// Byte offset of the last `lines` lines.

@@ -59,7 +59,8 @@ pub fn commit_to_frame(nodes: usize) -> Vec<Row> {
 
 /// Whether the graph marks `node` as anything but untouched (`○`): it runs, or it has run already.
 fn shows_current(screen: &str, node: &str) -> bool {
-    let is_card = |line: &&str| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('$');
+    let is_card =
+        |line: &&str| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == node) && line.contains('$');
     screen.lines().find(is_card).is_some_and(|line| !line.contains('○'))
 }
 
