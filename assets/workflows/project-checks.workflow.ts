@@ -30,7 +30,10 @@ export default defineWorkflow({
     }
     return { path, checks: checksOf(given.checks), concurrency: concurrency as number };
   },
-  title: ({ input }) => `Checks of ${(input as Input).path}`,
+  title: ({ input }) => {
+    const path = (input as Input).path;
+    return `Checks of ${path === "." ? "this directory" : path}`;
+  },
   startAt: "detect",
   nodes: {
     detect: action({

@@ -17,7 +17,10 @@ export default defineWorkflow({
     }
     return { path: String(given.path ?? "."), file: String(given.file ?? "RELEASE_NOTES.md"), limit: limit as number };
   },
-  title: ({ input }) => `Release notes of ${(input as Input).path}`,
+  title: ({ input }) => {
+    const path = (input as Input).path;
+    return `Release notes of ${path === "." ? "this directory" : path}`;
+  },
   startAt: "last_tag",
   nodes: {
     last_tag: shell({

@@ -12,7 +12,10 @@ export default defineWorkflow({
     const given = (value ?? {}) as Record<string, unknown>;
     return { path: String(given.path ?? "."), checks: given.checks };
   },
-  title: ({ input }) => `Release readiness of ${(input as { path: string }).path}`,
+  title: ({ input }) => {
+    const path = (input as { path: string }).path;
+    return `Release readiness of ${path === "." ? "this directory" : path}`;
+  },
   startAt: "health",
   includes: {
     health: includeWorkflow(repoHealth, { input: ({ input }) => ({ path: (input as { path: string }).path }) }),

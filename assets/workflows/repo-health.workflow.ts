@@ -27,7 +27,10 @@ export default defineWorkflow({
     if (typeof path !== "string") throw new Error(`input.path must be text, not ${JSON.stringify(path)}`);
     return { path, days: positive(given.days, "days", 90), largeKiB: positive(given.largeKiB, "largeKiB", 256) };
   },
-  title: ({ input }) => `Health of ${(input as Input).path}`,
+  title: ({ input }) => {
+    const path = (input as Input).path;
+    return `Health of ${path === "." ? "this directory" : path}`;
+  },
   startAt: "status",
   nodes: {
     status: shell({

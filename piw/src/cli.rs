@@ -72,6 +72,8 @@ pub enum Command {
     /// The workflow server's life
     #[command(subcommand)]
     Server(ServerCommand),
+    /// List the themes of the viewer
+    Themes(JsonFlag),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -272,8 +274,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Init(args) => command::init::run(&args),
         Command::Types(args) => command::init::types(&args),
         Command::Server(command) => command::server::run(command),
+        Command::Themes(args) => command::themes::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "piw", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "piw", &mut script);
+            command::output::text(&String::from_utf8_lossy(&script))?;
             Ok(Exit::Done)
         }
         Command::Internal(role) => command::internal::run(&role),

@@ -173,6 +173,10 @@ fn a_checkpoint_waits_and_continues_with_the_answer() {
             .unwrap()
             .contains(&json!("answer"))
     );
+    let shown = home.piw(&["show", run_id]).exits(0).stdout;
+    assert!(shown.contains("Go on?") && shown.contains("\"size\": 3"), "what is asked is shown:\n{shown}");
+    let again = home.piw(&["run", "gate"]).exits(6);
+    assert!(again.stderr.contains("Go on?") && again.stderr.contains("piw answer"), "{}", again.stderr);
     let not_json = home.piw(&["answer", run_id, "yes please"]).exits(2);
     assert!(not_json.stderr.contains("not JSON"), "{}", not_json.stderr);
     let answered = home
@@ -258,6 +262,8 @@ fn unknown_names_say_where_they_were_looked_for() {
         "{}",
         run.stderr
     );
+    let _ = home.piw(&["run", ""]).exits(2);
+    let _ = home.piw(&["run", "/etc/passwd"]).exits(2);
     let show = home.piw(&["show", "no-such-run"]).exits(4);
     assert!(show.stderr.contains("no-such-run"), "{}", show.stderr);
 }

@@ -36,7 +36,8 @@ pub fn run(args: &InitArgs) -> Outcome {
         said.push(write(&dir.join(name), &bytes, args.force)?);
     }
     said.extend(write_types(&dir)?);
-    output::text(&format!("{}\n\nnext: piw run hello\n", said.join("\n")))?;
+    let next = args.example.first().map_or("hello", String::as_str);
+    output::text(&format!("{}\n\nnext: piw run {next}\n", said.join("\n")))?;
     Ok(Exit::Done)
 }
 

@@ -13,5 +13,6 @@ pub mod run;
 pub mod server;
 pub mod session;
 pub mod show;
+pub mod themes;
 pub mod view;
 pub mod workflows;

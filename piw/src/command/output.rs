@@ -1,5 +1,6 @@
 //! Printing: JSON documents, tables, colour. A closed pipe ends the command quietly.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
@@ -35,7 +36,25 @@ pub fn json(document: &impl Serialize) -> Result<(), Failure> {
     let mut encoded = serde_json::to_string_pretty(document)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot encode the result: {error}")))?;
     encoded.push('\n');
-    text(&encoded)
+    text(&escaped(&encoded))
+}
+
+/// JSON text in which every character that a terminal could obey or that reorders what a reader sees is a `\u` escape. Such
+/// characters stand only inside JSON strings, so the document stays the same.
+fn escaped(encoded: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    if !encoded.chars().any(is_unsafe) {
+        return Cow::Borrowed(encoded);
+    }
+    let mut out = String::with_capacity(encoded.len() + 64);
+    for c in encoded.chars() {
+        if is_unsafe(c) {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Lays out rows in columns two spaces apart; the last column is not padded. Cells must be clean already.
@@ -69,6 +88,19 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_keeps_its_value_and_loses_what_a_terminal_obeys() {
+        let value = serde_json::json!({ "title": "a\u{9b}31m\u{202e}b\u{2028}", "plain": "ü" });
+        let encoded = serde_json::to_string_pretty(&value).unwrap();
+        let printed = escaped(&encoded);
+        assert!(
+            !printed.contains(['\u{9b}', '\u{202e}', '\u{2028}'])
+                && printed.contains("\\u009b")
+                && printed.contains('ü')
+        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&printed).unwrap(), value);
+    }
 
     #[test]
     fn columns_line_up_also_with_wide_characters() {

@@ -144,6 +144,9 @@ fn report(session: &Session, view: &Arc<RunView>) -> Result<(), Failure> {
     } else if let Some(reason) = &view.display.reason {
         eprintln!("{}", session::lines(reason));
     }
+    for line in lines::question(view) {
+        eprintln!("  {line}");
+    }
     for advice in advice(view) {
         eprintln!("{advice}");
     }

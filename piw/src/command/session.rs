@@ -134,7 +134,7 @@ fn refused(outcome: Decision, error: &OperationError) -> Failure {
         Decision::Rejected => match error.reason.as_str() {
             "workflow_not_found" => Exit::NotFound,
             "workflow_refused" | "workflow_timed_out" | "workflow_crashed" | "unsupported" => Exit::Failed,
-            "input_refused" | "input_too_large" | "invalid_request" => Exit::Usage,
+            "workflow_reference" | "input_refused" | "input_too_large" | "invalid_request" => Exit::Usage,
             _ => Exit::Conflict,
         },
         _ => Exit::Conflict,

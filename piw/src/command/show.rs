@@ -69,6 +69,10 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
     if let Some(error) = &view.state.error {
         out.push_str(&format!("\nerror\n{}\n", session::lines(&error.message)));
     }
+    let question = lines::question(view);
+    if !question.is_empty() {
+        out.push_str(&format!("\nquestion\n{}\n", question.join("\n")));
+    }
     out.push_str(&failed_streams(view));
     Ok(out)
 }

@@ -177,3 +177,66 @@ impl Drop for Screen {
         leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::num::NonZero;
+
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+    use super::*;
+
+    /// Set in the process that panics on purpose.
+    const PANICS: &str = "PIW_PANICS_ON_THE_SCREEN";
+
+    /// Runs itself in a pseudo-terminal; the copy takes the terminal over and panics.
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_its_message() {
+        if std::env::var_os(PANICS).is_some() {
+            let _screen = Screen::open().unwrap();
+            panic!("on purpose");
+        }
+        let size = PtySize {
+            rows: 24,
+            cols: 80,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
+        let name = "viewer::terminal::tests::a_panic_gives_the_terminal_back_before_its_message";
+        command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+        command.env(PANICS, "1");
+        // A backtrace would push the message off the screen.
+        command.env("RUST_BACKTRACE", "0");
+        let mut child = pair.slave.spawn_command(command).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let mut bytes = Vec::new();
+        let mut chunk = [0; 4096];
+        // The read fails when the program has ended and everything was read.
+        while let Ok(count @ 1..) = reader.read(&mut chunk) {
+            bytes.extend_from_slice(&chunk[..count]);
+        }
+        assert!(!child.wait().unwrap().success());
+        let text = String::from_utf8_lossy(&bytes);
+        let entered = text.find("\x1b[?1049h").expect("the screen was taken over");
+        let left = text.find("\x1b[?1049l").expect("the screen was given back");
+        let message = text.find("on purpose").expect("the message was printed");
+        assert!(entered < left && left < message, "{text:?}");
+        let mut parser = vt100::Parser::new(NonZero::new(24).unwrap(), NonZero::new(80).unwrap(), 0);
+        parser.process(&bytes);
+        assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor());
+        assert!(
+            parser.screen().contents().contains("on purpose"),
+            "the message is readable"
+        );
+        let flags = pair.master.get_termios().unwrap().local_flags.bits();
+        assert_eq!(
+            flags & (libc::ICANON | libc::ECHO),
+            libc::ICANON | libc::ECHO,
+            "the terminal is cooked again"
+        );
+    }
+}

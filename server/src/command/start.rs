@@ -164,6 +164,7 @@ fn refused(error: ResolveError) -> Answer {
         ResolveError::Refused(info) => {
             let reason = match info.code.as_deref() {
                 Some("workflowNotFound") => "workflow_not_found",
+                Some("badReference" | "reservedName" | "ambiguousName") => "workflow_reference",
                 Some("inputRefused" | "inputTooLarge") => "input_refused",
                 _ => "workflow_refused",
             };
