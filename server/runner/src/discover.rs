@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::builtin;
+use crate::regular;
 use crate::script::Entry;
 
 /// Endings of workflow files.
@@ -228,19 +229,15 @@ pub(crate) fn read_source(path: &Path) -> Result<Arc<[u8]>, DiscoverError> {
             error,
         },
     };
-    let file = fs::File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::other("it is no regular file")));
+    match regular::read(path, SOURCE_LIMIT) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(regular::ReadError::Io(error)) => Err(unreadable(error)),
+        Err(regular::ReadError::TooLarge) => {
+            let limit = regular::in_bytes(SOURCE_LIMIT);
+            let why = format!("it has more than {limit}, the limit of a workflow source");
+            Err(unreadable(io::Error::other(why)))
+        }
     }
-    let mut bytes = Vec::new();
-    file.take(SOURCE_LIMIT + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > SOURCE_LIMIT {
-        let why = format!("it has more than {SOURCE_LIMIT} bytes, the limit of a workflow source");
-        return Err(unreadable(io::Error::other(why)));
-    }
-    Ok(bytes.into())
 }
 
 /// Every workflow that can be started by name from a project, project first, each place by name.
@@ -372,7 +369,7 @@ fn no_builtin(id: &str) -> DiscoverError {
 fn describe(path: &Path) -> Option<String> {
     let mut head = String::new();
     // A file that is no text has no description; loading it will say why.
-    fs::File::open(path).ok()?.take(4096).read_to_string(&mut head).ok()?;
+    regular::open(path).ok()?.take(4096).read_to_string(&mut head).ok()?;
     first_comment(&head)
 }
 
@@ -487,9 +484,23 @@ mod tests {
         fs::create_dir(places.project.join("d.workflow.ts")).unwrap();
         let found = find("./d.workflow.ts", &places, &places.project).unwrap();
         assert!(read(&found).unwrap_err().to_string().contains("no regular file"));
+        let pipe = places.project.join("p.workflow.ts");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let found = find("./p.workflow.ts", &places, &places.project).unwrap();
+        assert!(
+            read(&found)
+                .unwrap_err()
+                .to_string()
+                .contains("a named pipe, no regular file")
+        );
         let big = places.project.join("big.workflow.ts");
         fs::File::create(&big).unwrap().set_len(SOURCE_LIMIT + 1).unwrap();
-        assert!(read(&Found::File(big)).unwrap_err().to_string().contains("16777216"));
+        assert!(
+            read(&Found::File(big))
+                .unwrap_err()
+                .to_string()
+                .contains("16777216 bytes (16 MiB)")
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod builtin;
 mod child;
 pub mod discover;
 mod exec;
+mod regular;
 mod roles;
 pub mod script;
 pub mod sdk;

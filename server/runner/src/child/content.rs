@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::client::{Client, RequestError};
+use crate::regular::in_bytes;
 
 /// Media type of stored JSON.
 const JSON: &str = "application/json";
@@ -30,7 +31,7 @@ pub(crate) enum ContentError {
         why: String,
     },
     /// A value is above the limit.
-    #[error("the value has {bytes} bytes of JSON, the limit is {limit}")]
+    #[error("the value has {bytes} bytes of JSON, the limit is {}", in_bytes(*limit))]
     TooLarge {
         /// Size in bytes.
         bytes: u64,

@@ -22,6 +22,7 @@ use super::channel::{self, ChannelError};
 use super::source::{self, Lookup};
 use crate::discover::{self, DiscoverError, Places};
 use crate::exec::node::{bounded, bounded_call};
+use crate::regular::in_bytes;
 use crate::script::{
     CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, LoadError, LoadErrorKind, ScriptHost, ScriptOptions,
 };
@@ -168,7 +169,8 @@ fn read_input(input: &ResolveInput) -> Result<Value, Refusal> {
 }
 
 fn input_too_large(bytes: usize) -> Refusal {
-    let why = format!("the input has {bytes} bytes or more; a run's input has at most {INPUT_LIMIT}");
+    let limit = in_bytes(INPUT_LIMIT);
+    let why = format!("the input has {bytes} bytes or more; a run's input has at most {limit}");
     Refusal::new("inputTooLarge", why)
 }
 

@@ -53,6 +53,9 @@ pub(super) fn link_error(message: &str) -> Option<String> {
     ))
 }
 
+/// Code of the failure of a callback or module that waits for what can never happen.
+pub(super) const UNSETTLED: &str = "ERR_UNSETTLED";
+
 /// Text of a thrown `null`.
 pub(super) const NOTHING_THROWN: &str = "thrown value null";
 

@@ -17,6 +17,7 @@ use super::api::{Entry, WorkflowLookup};
 use super::builtins;
 use super::stack::{self, Maps};
 use super::transpile;
+use crate::regular;
 
 /// Largest source file that is read as a module.
 const MAX_SOURCE: u64 = 16 << 20;
@@ -144,7 +145,8 @@ impl Modules {
     /// Resolves `specifier` as written in `base`; `require` chooses the CommonJS conditions.
     pub(super) fn resolve(&self, base: &str, specifier: &str, require: bool) -> Result<String, ImportError> {
         let name = self.find(base, specifier, require)?;
-        if name != base {
+        // The host itself, which asks for the entry, has no name and is in no chain.
+        if name != base && !base.is_empty() {
             self.state
                 .borrow_mut()
                 .parents
@@ -174,7 +176,7 @@ impl Modules {
                         "ERR_MODULE_NOT_FOUND",
                         base,
                         specifier,
-                        "is not a file URL with an absolute path",
+                        "it is not a file URL with an absolute path",
                     )
                 });
         }
@@ -212,7 +214,12 @@ impl Modules {
                 Ok(name)
             }
             Err(_) if builtins::is_node_builtin(specifier) => Err(self.unsupported_builtin(base, specifier)),
-            Err(error) => Err(self.failed("ERR_MODULE_NOT_FOUND", base, specifier, &reason(&error, specifier))),
+            Err(error) => Err(self.failed(
+                "ERR_MODULE_NOT_FOUND",
+                base,
+                specifier,
+                &reason(&error, directory, specifier),
+            )),
         }
     }
 
@@ -245,6 +252,10 @@ impl Modules {
     }
 
     fn failed(&self, code: &'static str, base: &str, specifier: &str, why: &str) -> ImportError {
+        if base.is_empty() {
+            let message = format!("cannot load {specifier}: {why}");
+            return ImportError { code, message };
+        }
         let mut message = format!("cannot import \"{specifier}\" in {base}: {why}");
         let mut chain = vec![specifier.to_owned(), base.to_owned()];
         let state = self.state.borrow();
@@ -284,7 +295,7 @@ impl Modules {
         let bytes = self.read(name)?;
         let text = std::str::from_utf8(&bytes)
             .map_err(|error| {
-                let why = format!("is not UTF-8 text: invalid byte at offset {}", error.valid_up_to());
+                let why = format!("it is not UTF-8 text: invalid byte at offset {}", error.valid_up_to());
                 self.importer_chain_error("ERR_SYNTAX", name, &why)
             })?
             .trim_start_matches('\u{feff}');
@@ -316,20 +327,22 @@ impl Modules {
         }
         drop(state);
         let path = Path::new(name);
-        let size = path.metadata().map(|meta| meta.len());
-        match size {
-            Ok(size) if size > MAX_SOURCE => {
-                let why = format!("has {size} bytes; a module may have at most {MAX_SOURCE}");
-                Err(self.importer_chain_error("ERR_UNSUPPORTED", name, &why))
-            }
-            _ => std::fs::read(path).map(Arc::from).map_err(|error| {
-                let why = match error.kind() {
-                    std::io::ErrorKind::NotFound => "no such file".to_owned(),
-                    _ => error.to_string(),
-                };
-                self.importer_chain_error("ERR_MODULE_NOT_FOUND", name, &why)
-            }),
-        }
+        regular::read(path, MAX_SOURCE).map(Arc::from).map_err(|error| {
+            let (code, why) = match error {
+                regular::ReadError::TooLarge => {
+                    let limit = regular::in_bytes(MAX_SOURCE);
+                    (
+                        "ERR_UNSUPPORTED",
+                        format!("it has more than {limit}, the limit of a module"),
+                    )
+                }
+                regular::ReadError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    ("ERR_MODULE_NOT_FOUND", "no such file".to_owned())
+                }
+                regular::ReadError::Io(error) => ("ERR_MODULE_NOT_FOUND", error.to_string()),
+            };
+            self.importer_chain_error(code, name, &why)
+        })
     }
 
     fn prepare(&self, name: &str, text: &str) -> Result<Source, ImportError> {
@@ -413,9 +426,15 @@ fn may_be_module(text: &str) -> bool {
         || text.contains("}from")
 }
 
-fn reason(error: &oxc_resolver::ResolveError, specifier: &str) -> String {
+fn reason(error: &oxc_resolver::ResolveError, directory: &Path, specifier: &str) -> String {
     use oxc_resolver::ResolveError;
+    let there = directory.join(specifier).metadata();
     match error {
+        ResolveError::NotFound(_) if specifier.starts_with('.') && there.is_ok() => match there {
+            Ok(there) if there.is_dir() => "it is a directory without an index file".to_owned(),
+            Ok(there) => regular::not_regular(there.file_type()),
+            Err(_) => "no such file".to_owned(),
+        },
         ResolveError::NotFound(_) if specifier.starts_with('.') => "no such file".to_owned(),
         ResolveError::NotFound(_) => "no such package in any node_modules above it".to_owned(),
         other => other.to_string(),

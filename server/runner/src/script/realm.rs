@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, LoadError, LoadErrorKind};
-use super::failure::{Failure, NOTHING_THROWN, label, link_error, thrown_text, without_class};
+use super::failure::{Failure, NOTHING_THROWN, UNSETTLED, label, link_error, thrown_text, without_class};
 use super::journal::Journal;
 use super::loader::{GlueSlot, Load, Resolve};
 use super::modules::Modules;
@@ -26,6 +26,7 @@ use super::natives;
 use super::shared::{Console, EVENT_QUEUE, Event, Shared, Stop, Timers};
 use super::stack;
 use super::value::{self, NotJson};
+use crate::regular::in_bytes;
 
 /// What both runtimes of a host are made from.
 #[derive(Clone)]
@@ -303,10 +304,11 @@ impl Realm {
             ),
             (CallErrorKind::OutOfMemory, _) => (
                 LoadErrorKind::OutOfMemory,
-                format!(
-                    "the module used more than the {} bytes of memory that scripts may use",
-                    self.shared.options.memory_limit
-                ),
+                format!("the module ran {}", self.out_of_memory()),
+            ),
+            (_, Some(UNSETTLED)) => (
+                LoadErrorKind::Thrown,
+                format!("the module never finishes loading: {}", failure.message),
             ),
             (CallErrorKind::Exit { code }, _) => (
                 LoadErrorKind::Thrown,
@@ -409,10 +411,11 @@ impl Realm {
         let limit = aborting.or(self.shared.deadline.get());
         let idle = timer.is_none() && self.shared.pending.get() == 0;
         if idle && !self.listens_for_abort()? {
-            return Err(Failure::new(
-                CallErrorKind::Thrown,
-                "waits for a promise that nothing can settle: no timer, process or other operation is pending",
-            ));
+            let why = "it waits for a promise that nothing can settle: no timer, process or other operation is pending";
+            return Err(Failure {
+                code: Some(UNSETTLED.to_owned()),
+                ..Failure::new(CallErrorKind::Thrown, why)
+            });
         }
         let cancel = self.shared.cancel.borrow().clone();
         let sleep = |at: Option<Instant>| async move {
@@ -550,14 +553,7 @@ impl Realm {
             Some("ERR_MISSING_CALLBACK") => CallErrorKind::Missing,
             _ => CallErrorKind::Thrown,
         };
-        let message = if memory {
-            format!(
-                "out of memory: scripts may use {} bytes",
-                self.shared.options.memory_limit
-            )
-        } else {
-            message
-        };
+        let message = if memory { self.out_of_memory() } else { message };
         Failure {
             kind,
             message,
@@ -566,15 +562,17 @@ impl Realm {
         }
     }
 
+    fn out_of_memory(&self) -> String {
+        let limit = in_bytes(self.shared.options.memory_limit as u64);
+        format!("out of memory: scripts may use {limit}")
+    }
+
     /// When memory is so short that no error object can be made, the engine throws `null`.
     fn recognise_exhaustion(&self, failure: Failure) -> Failure {
         let used = usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0);
         let limit = self.shared.options.memory_limit;
         if failure.message == NOTHING_THROWN && used > limit / 2 {
-            return Failure::new(
-                CallErrorKind::OutOfMemory,
-                format!("out of memory: scripts may use {limit} bytes"),
-            );
+            return Failure::new(CallErrorKind::OutOfMemory, self.out_of_memory());
         }
         failure
     }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::{ConsoleLevel, PublishUpdate, ScriptOptions};
 use super::journal::Journal;
 use super::modules::Modules;
+use crate::regular::in_bytes;
 
 /// Why running code was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +97,8 @@ impl Console {
         }
         self.left.set(0);
         (self.options.console)(level, &text[..end]);
-        let notice = format!("[console output above {} bytes is dropped]", self.options.console_limit);
+        let limit = in_bytes(self.options.console_limit as u64);
+        let notice = format!("[console output above {limit} is dropped]");
         (self.options.console)(ConsoleLevel::Warn, &notice);
     }
 }

@@ -11,6 +11,7 @@ use rquickjs::{Array, Ctx, Exception, Function, Object, Result, TypedArray};
 
 use super::core::view;
 use super::throw_io;
+use crate::regular::in_bytes;
 use crate::script::shared::Shared;
 
 /// Access to the file system, behind the gate.
@@ -46,7 +47,10 @@ impl Files {
         if bytes.len() as u64 > most {
             return Err(Exception::throw_range(
                 ctx,
-                &format!("'{path}' is larger than the memory that scripts may use ({most} bytes)"),
+                &format!(
+                    "'{path}' is larger than the memory that scripts may use, {}",
+                    in_bytes(most)
+                ),
             ));
         }
         TypedArray::new_copy(ctx.clone(), bytes)

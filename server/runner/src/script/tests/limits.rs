@@ -265,7 +265,7 @@ async fn bad_modules_end_as_load_errors() {
             "x.workflow.ts",
             "await new Promise(() => {}); export default 1;",
             LoadErrorKind::Thrown,
-            "waits for a promise that nothing can settle",
+            "the module never finishes loading: it waits for a promise that nothing can settle",
         ),
         (
             "x.workflow.ts",
@@ -336,6 +336,7 @@ async fn a_module_that_floods_memory_does_not_load() {
     let text = "const a: any[] = []; for (;;) a.push(new Array(1000).fill(0));";
     let error = project.load("x.workflow.ts", text).await.map(|_| ()).unwrap_err();
     assert_eq!(error.kind, LoadErrorKind::OutOfMemory, "{error}");
+    assert!(error.message.contains("16777216 bytes (16 MiB)"), "{error}");
 }
 
 /// Just below the limit nothing overflows the native stack; the engine may refuse, in words.

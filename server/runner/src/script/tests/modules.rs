@@ -132,6 +132,53 @@ async fn failed_imports_show_the_chain() {
     assert!(error.message.contains("is not exported"), "{error}");
 }
 
+/// The reason why the module that imports `imports` does not load.
+async fn refusal(project: &Project, imports: &str) -> String {
+    let loaded = project.load("m.workflow.ts", imports).await;
+    loaded.map(|_| ()).unwrap_err().message
+}
+
+#[tokio::test]
+async fn what_is_no_regular_file_is_no_module() {
+    let project = Project::new();
+    for name in ["pipe.ts", "other.mjs"] {
+        nix::unistd::mkfifo(&project.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    project.write("empty/readme.md", "");
+    let absolute = format!("import '{}';", project.path("other.mjs").display());
+    for (imports, why) in [
+        ("import './pipe.ts';", "it is a named pipe, no regular file"),
+        (absolute.as_str(), "it is a named pipe, no regular file"),
+        ("import '/dev/zero';", "it is a device, no regular file"),
+        ("import './empty';", "it is a directory without an index file"),
+        ("import './none.ts';", "no such file"),
+    ] {
+        let message = refusal(&project, imports).await;
+        assert!(message.ends_with(why), "{imports}: {message}");
+        assert!(!message.contains("import chain"), "{imports}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn the_entry_has_no_importer() {
+    let project = Project::new();
+    let path = project.path("bin.workflow.ts");
+    let entry = Entry::File {
+        path: path.clone(),
+        bytes: b"const a = '\xff';"[..].into(),
+    };
+    let error = project.host().load(entry).await.map(|_| ()).unwrap_err();
+    let expected = format!(
+        "cannot load {}: it is not UTF-8 text: invalid byte at offset 11",
+        path.display()
+    );
+    assert_eq!(error.message, expected);
+    project.write("one.ts", "import './two.ts';");
+    let message = refusal(&project, "import './one.ts';").await;
+    let chain = format!("import chain: {} → ", project.path("m.workflow.ts").display());
+    assert!(message.contains(&chain), "{message}");
+}
+
 #[tokio::test]
 async fn given_bytes_win_over_the_disk() {
     let mut project = Project::new();

@@ -142,7 +142,7 @@ async fn thrown_values_of_every_kind_are_told() {
         ),
         (
             "return new Promise(() => {})",
-            "waits for a promise that nothing can settle",
+            "it waits for a promise that nothing can settle",
         ),
     ];
     for (body, message) in cases {
