@@ -40,7 +40,8 @@ export default defineWorkflow({
         command: "git",
         args: [
           "-C", (input as Input).path, "log", "--no-merges", `--max-count=${(input as Input).limit}`, "--format=%h%x09%s",
-          ...(outputs.last_tag.tag === null ? [] : [`${outputs.last_tag.tag}..HEAD`]),
+          // A repository without a commit has no HEAD; it has no notes either, which is no failure.
+          "--ignore-missing", outputs.last_tag.tag === null ? "HEAD" : `${outputs.last_tag.tag}..HEAD`,
         ],
       }),
       parse: ({ stdout }) =>
@@ -58,8 +59,16 @@ export default defineWorkflow({
           groups[kind].push(`- ${subject} (${hash})`);
         }
         const sections = Object.entries(groups).filter(([, lines]) => lines.length > 0);
-        return { since: outputs.last_tag.tag, text: sections.map(([kind, lines]) => `## ${kind}\n\n${lines.join("\n")}\n`).join("\n") };
+        const route = sections.length > 0 ? "some" : "none";
+        return { route, since: outputs.last_tag.tag, text: sections.map(([kind, lines]) => `## ${kind}\n\n${lines.join("\n")}\n`).join("\n") };
       },
+    }),
+    nothing_new: compute({
+      statusDetail: "no commits to write about",
+      run: ({ outputs }) => ({
+        written: null,
+        reason: outputs.last_tag.tag === null ? "no commits yet" : `no commits since ${outputs.last_tag.tag}`,
+      }),
     }),
     approve: checkpoint({
       summary: "Publish these release notes?",
@@ -89,7 +98,7 @@ export default defineWorkflow({
   edges: [
     { from: "last_tag", to: "commits" },
     { from: "commits", to: "draft" },
-    { from: "draft", to: "approve" },
+    { from: "draft", switch: { on: "$output.route", cases: { some: "approve", none: "nothing_new" } } },
     { from: "approve", switch: { on: "$output.approve", cases: { true: "write", false: "dropped" } } },
   ],
 });

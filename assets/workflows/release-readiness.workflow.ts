@@ -28,7 +28,8 @@ export default defineWorkflow({
         const reasons: string[] = [];
         if (Object.keys(outputs.health.changes).length > 0) reasons.push("there are uncommitted changes");
         if (outputs.health.missing > 0) reasons.push(`${outputs.health.missing} tracked files are missing`);
-        if (outputs.health.recent.commits === 0) reasons.push("nothing was committed recently");
+        if (outputs.health.verdict === "no commits yet") reasons.push("nothing was committed yet");
+        else if (outputs.health.recent.commits === 0) reasons.push("nothing was committed recently");
         return { ready: reasons.length === 0, reasons, health: outputs.health, checks: outputs.checks };
       },
     }),

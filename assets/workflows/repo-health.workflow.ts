@@ -42,8 +42,10 @@ export default defineWorkflow({
       }),
       parse: ({ stdout }) => {
         const lines = stdout.split("\n").filter((line) => line !== "");
-        const branch = lines.find((line) => line.startsWith("## "))?.slice(3) ?? "unknown";
-        return { branch, changes: lines.filter((line) => !line.startsWith("## ")) };
+        const head = lines.find((line) => line.startsWith("## "))?.slice(3) ?? "unknown";
+        // The porcelain text of a branch without a commit; git never translates it.
+        const unborn = /^(?:No commits yet|Initial commit) on (.+)$/.exec(head);
+        return { branch: unborn?.[1] ?? head, unborn: unborn !== null, changes: lines.filter((line) => !line.startsWith("## ")) };
       },
     }),
     not_a_repository: compute({
@@ -147,7 +149,7 @@ export default defineWorkflow({
         const large = [...(measured?.large ?? [])].sort((a, b) => b.kib - a.kib).slice(0, 20);
         const clean = outputs.classify.route === "clean";
         return {
-          verdict: clean && large.length === 0 ? "healthy" : clean ? "clean, with large files" : "uncommitted changes",
+          verdict: outputs.status.unborn ? "no commits yet" : clean && large.length === 0 ? "healthy" : clean ? "clean, with large files" : "uncommitted changes",
           path: (input as Input).path,
           branch: outputs.status.branch,
           changes: clean ? {} : outputs.summarise_changes,
