@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use piw_tests::home::{Home, kill_and_wait};
+use piw_tests::home::{Home, is_running, kill_and_wait};
 use piw_tests::wait;
 
 /// Every node appends its name to a file, then the named node blocks until a file appears.
@@ -12,7 +12,7 @@ const CHAIN: &str = r#"
 import { defineWorkflow, idempotentEffect, shell } from "piw";
 const node = (name) => shell({
   effect: idempotentEffect(name),
-  exec: () => ({ command: "sh", args: ["-c", `echo ${name} >> ran.txt; while [ ! -e go-${name} ]; do sleep 0.02; done`] }),
+  exec: () => ({ command: "sh", args: ["-c", `echo $$ > pid-${name}; echo ${name} >> ran.txt; while [ ! -e go-${name} ]; do sleep 0.02; done`] }),
 });
 export default defineWorkflow({
   name: "chain",
@@ -114,8 +114,28 @@ fn nothing_of_a_killed_run_stays_behind() {
     start(&home);
     wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
     let runner = runner_pid(&home);
+    let shell = fs::read_to_string(home.project().join("pid-a")).unwrap();
+    let shell = shell.trim().parse::<i32>().unwrap();
+    assert!(is_running(shell));
     home.kill_server();
-    wait::until("the orphaned runner leaves", || {
-        (!piw_tests::home::is_running(runner)).then_some(())
-    });
+    for (what, pid) in [("the command ends", shell), ("the orphaned runner leaves", runner)] {
+        wait::until(what, || (!is_running(pid)).then_some(()));
+    }
+}
+
+#[test]
+fn a_command_ends_with_its_killed_runner_and_server() {
+    let home = Home::new();
+    start(&home);
+    wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
+    let runner = runner_pid(&home);
+    let shell = fs::read_to_string(home.project().join("pid-a")).unwrap();
+    let shell = shell.trim().parse::<i32>().unwrap();
+    home.kill_server();
+    // It may have left by itself already.
+    let _ = std::process::Command::new("kill")
+        .args(["-9", &runner.to_string()])
+        .status()
+        .unwrap();
+    wait::until("the command ends", || (!is_running(shell)).then_some(()));
 }

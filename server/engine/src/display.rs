@@ -8,7 +8,7 @@ use piw_protocol::run::{DisplayStatus, RunStatus};
 use piw_protocol::view::Display;
 
 use crate::failure::ParkReason;
-use crate::lifecycle::{RequestKind, RunFacts, check_cancel, check_pause, check_resume};
+use crate::lifecycle::{RequestKind, RunFacts, check_cancel, check_pause, check_resume, is_restartable};
 
 /// Activity of a run that a runner executes.
 pub const SUPERVISED_RUNNER: &str = "supervised_runner";
@@ -32,7 +32,7 @@ pub struct Facts<'a> {
     pub park_reason: Option<ParkReason>,
     /// Error of a run that ended otherwise than completed.
     pub error: Option<&'a str>,
-    /// Restarts among the run and its ancestors.
+    /// Restarts among all runs that descend from the same root.
     pub restarts: u32,
     /// Effects that are pending, applying or ambiguous.
     pub unsettled_effects: u64,
@@ -106,13 +106,9 @@ fn controls(facts: &Facts<'_>) -> Vec<&'static str> {
     );
     offer(check_resume(run).is_ok(), &["resume"]);
     offer(check_cancel(run).is_ok(), &["cancel"]);
-    let failed = matches!(
-        run.status,
-        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled
-    );
     let restarts_left = facts.restarts < crate::limits::RESTARTS;
     offer(
-        failed && restarts_left && facts.unsettled_effects == 0 && run.continued_by.is_none(),
+        is_restartable(run) && restarts_left && facts.unsettled_effects == 0,
         &["restart"],
     );
     controls

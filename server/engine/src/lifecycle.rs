@@ -53,6 +53,12 @@ pub enum Refusal {
     /// It has not ended.
     #[error("only a run that has ended can be restarted; cancel it first")]
     NotEnded,
+    /// It completed: there is nothing to do again.
+    #[error("the run completed; only a failed, timed out or cancelled run can be restarted")]
+    Completed,
+    /// A run that restarts it has not ended.
+    #[error("the run was already restarted as {0}, which has not ended")]
+    AlreadyRestarted(String),
     /// It waits for nothing that can be answered so.
     #[error("the run does not wait for a checkpoint's answer")]
     NotWaiting,
@@ -72,7 +78,7 @@ pub enum Refusal {
     #[error("the run was continued as {0}; restart that one")]
     Continued(String),
     /// Too many restarts.
-    #[error("the run was already restarted {restarts} times; at most {max} restarts are allowed", max = limits::RESTARTS)]
+    #[error("the run and its restarts were already restarted {restarts} times; at most {max} restarts are allowed", max = limits::RESTARTS)]
     TooManyRestarts {
         /// Restarts in the lineage.
         restarts: u32,
@@ -156,19 +162,27 @@ pub struct Ending<'a> {
     pub source_digest: &'a str,
 }
 
-/// The ancestry of a run that is to be restarted.
+/// The relatives of a run that is to be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lineage<'a> {
-    /// Restarts among the run and its ancestors.
+    /// Restarts among all runs that descend from the same root.
     pub restarts: u32,
+    /// A restart of the run that has not ended.
+    pub restarted_as: Option<&'a str>,
     /// Effects of the run that are pending, applying or ambiguous.
     pub unsettled_effects: u64,
     /// How the run ended.
     pub ending: Ending<'a>,
-    /// How the run that it restarted ended.
+    /// How the newest ended restart of the run ended; without one, how the run that it restarted ended.
     pub previous: Option<Ending<'a>>,
     /// Source digest that the new run would have.
     pub next_source_digest: &'a str,
+}
+
+/// Is the run one that a restart makes sense for? It ended without completing, and no other run took it over.
+#[must_use]
+pub fn is_restartable(run: &RunFacts<'_>) -> bool {
+    run.status.is_terminal() && run.status != RunStatus::Completed && run.continued_by.is_none()
 }
 
 /// May the run be restarted?
@@ -181,6 +195,12 @@ pub fn check_restart(run: &RunFacts<'_>, lineage: &Lineage<'_>) -> Result<(), Re
     }
     if let Some(next) = run.continued_by {
         return Err(Refusal::Continued(next.to_owned()));
+    }
+    if !is_restartable(run) {
+        return Err(Refusal::Completed);
+    }
+    if let Some(next) = lineage.restarted_as {
+        return Err(Refusal::AlreadyRestarted(next.to_owned()));
     }
     if lineage.unsettled_effects > 0 {
         return Err(Refusal::UnsettledEffects(lineage.unsettled_effects));
@@ -308,6 +328,7 @@ mod tests {
         };
         let first = Lineage {
             restarts: 0,
+            restarted_as: None,
             unsettled_effects: 0,
             ending,
             previous: None,
@@ -366,7 +387,7 @@ mod tests {
         );
         assert_eq!(
             text(check_restart(&FAILED, &Lineage { restarts: 3, ..first })),
-            "the run was already restarted 3 times; at most 3 restarts are allowed"
+            "the run and its restarts were already restarted 3 times; at most 3 restarts are allowed"
         );
         assert_eq!(
             text(check_restart(
@@ -377,6 +398,21 @@ mod tests {
                 }
             )),
             "1 effect(s) of the run are not settled"
+        );
+        let completed = RunFacts {
+            status: RunStatus::Completed,
+            ..RUN
+        };
+        assert_eq!(check_restart(&completed, &first), Err(Refusal::Completed));
+        assert_eq!(
+            text(check_restart(
+                &FAILED,
+                &Lineage {
+                    restarted_as: Some("r2"),
+                    ..first
+                }
+            )),
+            "the run was already restarted as r2, which has not ended"
         );
         let continued = RunFacts {
             status: RunStatus::Completed,

@@ -4,6 +4,8 @@
 //! while it waits; [`Held::release`] lets it execute. When the holder dies first, the pipe closes and the child ends without
 //! having run anything.
 //!
+//! Once it runs, it is killed when the holder dies without ending it (Linux; what it started itself is not).
+//!
 //! One thread a command forks it, waits for its end *without* collecting it (so its pid and group id stay taken while
 //! leftovers of the group are being ended) and collects it when [`Running`] is dropped or finished.
 #![expect(
@@ -185,6 +187,11 @@ fn hold_before_exec(command: &mut Command, pid_writer: PipeWriter, go_reader: Pi
         // buffers live on this stack for the whole call.
         unsafe {
             libc::close(go_writer);
+            // The forking thread waits for the command's end, so its own end means that this whole process died.
+            #[cfg(target_os = "linux")]
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
+                return Err(io::Error::from_raw_os_error(*errno()));
+            }
             let pid = libc::getpid().to_ne_bytes();
             if libc::write(pid_fd, pid.as_ptr().cast(), pid.len()) != 4 {
                 return Err(io::Error::from_raw_os_error(libc::EPIPE));

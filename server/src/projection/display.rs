@@ -52,7 +52,7 @@ pub(crate) fn derive(facts: &RunFacts, now: i64, waiting_on: Option<&str>, error
             .as_deref()
             .and_then(|reason| reason.parse::<ParkReason>().ok()),
         error,
-        restarts: facts.restart_count,
+        restarts: facts.restarts,
         unsettled_effects: facts.unsettled_effects,
     };
     let mut shown = display::display(&engine);

@@ -1,8 +1,8 @@
 //! Spawning children of this executable.
 //!
-//! A child leads its own process group, finds its channel on descriptor 3, reads nothing from standard input, and dies with the
-//! server (Linux). That last property follows the spawning *thread*, so one thread that lives as long as the server spawns
-//! everything; it also keeps the fork away from the message path.
+//! A child leads its own process group, finds its channel on descriptor 3 and reads nothing from standard input. When the server
+//! dies, a runner sees its channel end, ends its commands and leaves; a resolver is killed (Linux). That follows the spawning
+//! *thread*, so one thread that lives as long as the server spawns everything; it also keeps the fork away from the message path.
 //!
 //! Children get the server's environment (shell steps need `PATH`, `HOME` and what else the user's programs read) without the
 //! server's own settings, and with the server's places, so that a `piw` inside a step finds this server.
@@ -157,7 +157,8 @@ fn spawn(executable: &Path, places: &Places, role: Role) -> io::Result<Spawned> 
         &mut command,
         RoleSetup {
             channel: theirs.into(),
-            die_with_thread: true,
+            // A runner leaves when its channel ends; killed, it could not end its commands first.
+            die_with_thread: role == Role::Resolver,
             open_files: Some(OPEN_FILES),
         },
     )?;

@@ -12,7 +12,7 @@ use piw_protocol::definition::EffectKind;
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::Operation;
 use piw_protocol::run::RunStatus;
-use piw_state::{AfterExit, Answer, RunnerOutcome};
+use piw_state::{AfterExit, Answer, RunnerOutcome, State};
 use serde_json::json;
 
 fn two() -> Flow {
@@ -488,6 +488,69 @@ async fn the_same_failure_is_not_restarted_twice() {
             assert_eq!(restarted.error.expect("error").reason, "repeated_failure");
         }
     }
+}
+
+/// Executes the queued run until its first node fails.
+async fn fail_once(state: &State, message: &str) {
+    let mut runner = Runner::launch(state).await;
+    accepted(&runner.begin("a", 1).await);
+    accepted(&runner.fail("a", message).await);
+    runner.exit(RunnerOutcome::Exited).await;
+}
+
+/// The id of the new run, or the reason of the refusal.
+async fn restart(state: &State, id: &str, key: &str) -> Result<String, String> {
+    let identity = command(Operation::RunRestart, key);
+    let restarted = state
+        .restart_run(identity, id.to_owned(), None, two().resolved(json!({"n": 1})))
+        .await
+        .expect("restart");
+    match restarted.receipt {
+        Some(receipt) => Ok(receipt.new_run_id.expect("new run")),
+        None => Err(restarted.error.expect("error").reason),
+    }
+}
+
+#[tokio::test]
+async fn one_run_cannot_be_restarted_without_limit() {
+    let mut place = Place::new();
+    let state = place.serve().await;
+    let id = start(&state, &two(), "k").await;
+    fail_once(&state, "no").await;
+    assert!(restart(&state, &id, "x0").await.is_ok());
+    assert_eq!(restart(&state, &id, "x1").await, Err("already_restarted".to_owned()));
+    fail_once(&state, "another").await;
+    assert!(restart(&state, &id, "x2").await.is_ok());
+    fail_once(&state, "no").await;
+    // The newest restart failed as the run itself did.
+    assert_eq!(restart(&state, &id, "x3").await, Err("repeated_failure".to_owned()));
+    assert_eq!(state.verify().await.expect("verify"), vec![]);
+}
+
+#[tokio::test]
+async fn restarts_of_siblings_count_together() {
+    let mut place = Place::new();
+    let state = place.serve().await;
+    let id = start(&state, &two(), "k").await;
+    fail_once(&state, "no").await;
+    for number in 0..3 {
+        assert!(restart(&state, &id, &format!("x{number}")).await.is_ok());
+        fail_once(&state, &format!("failure {number}")).await;
+    }
+    assert_eq!(restart(&state, &id, "x3").await, Err("restart_limit".to_owned()));
+    assert_eq!(state.verify().await.expect("verify"), vec![]);
+}
+
+#[tokio::test]
+async fn a_completed_run_is_not_restarted() {
+    let mut place = Place::new();
+    let state = place.serve().await;
+    let id = start(&state, &Flow::new("a").compute("a"), "k").await;
+    let mut runner = Runner::launch(&state).await;
+    accepted(&runner.begin("a", 1).await);
+    accepted(&runner.complete("a", json!(1)).await);
+    runner.exit(RunnerOutcome::Exited).await;
+    assert_eq!(restart(&state, &id, "x").await, Err("run_completed".to_owned()));
 }
 
 #[tokio::test]

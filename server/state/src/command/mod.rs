@@ -132,6 +132,8 @@ const fn reason(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyPaused => "already_paused",
         Refusal::NothingToResume => "nothing_to_resume",
         Refusal::NotEnded => "run_not_ended",
+        Refusal::Completed => "run_completed",
+        Refusal::AlreadyRestarted(_) => "already_restarted",
         Refusal::NotWaiting => "not_waiting",
         Refusal::Protected => "protected_decision",
         Refusal::Paused => "run_paused",

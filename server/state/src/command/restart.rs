@@ -159,14 +159,51 @@ fn before(tx: &Tx<'_>, key: RunKey) -> Result<Before, StateError> {
     })?)
 }
 
+/// The other restarts of a run's tree.
+struct Relatives {
+    /// Restarts in the whole tree; purged ones count.
+    restarts: u32,
+    /// A restart of the run that has not ended.
+    unfinished: Option<String>,
+    /// The newest restart of the run that ended and was not purged.
+    newest_ended: Option<RunKey>,
+}
+
+impl Relatives {
+    fn read(tx: &Tx<'_>, key: RunKey, root: i64) -> Result<Self, StateError> {
+        let mut restarts = tx
+            .db
+            .prepare_cached("SELECT count(*) FROM runs WHERE root = ?1 AND parent_kind = 'restart'")?;
+        let mut unfinished = tx.db.prepare_cached(
+            "SELECT run_id FROM runs
+              WHERE parent = ?1 AND parent_kind = 'restart' AND status IN ('queued', 'running', 'waiting')
+              ORDER BY id DESC LIMIT 1",
+        )?;
+        let mut newest_ended = tx.db.prepare_cached(
+            "SELECT id FROM runs
+              WHERE parent = ?1 AND parent_kind = 'restart' AND status NOT IN ('queued', 'running', 'waiting')
+                AND deleted_at IS NULL
+              ORDER BY id DESC LIMIT 1",
+        )?;
+        Ok(Self {
+            restarts: restarts.query_row([root], |row| row.get(0))?,
+            unfinished: maybe(unfinished.query_row([key], |row| row.get(0)))?,
+            newest_ended: maybe(newest_ended.query_row([key], |row| row.get(0)))?,
+        })
+    }
+}
+
 /// Asks the rules of a restart.
 fn check(tx: &Tx<'_>, live: &Live, before: &Before, draft: &Draft) -> Result<Result<(), Refusal>, StateError> {
     let facts = Facts::read(tx, live)?;
     let ending = ending(tx, live.key)?;
-    let previous = before.parent.map(|parent| self::ending(tx, parent)).transpose()?;
+    let relatives = Relatives::read(tx, live.key, before.root)?;
+    let previous = relatives.newest_ended.or(before.parent);
+    let previous = previous.map(|run| self::ending(tx, run)).transpose()?;
     let next_source_digest = source_digest(draft.graph.definition.digest(), &draft.sources);
     let lineage = lifecycle::Lineage {
-        restarts: before.restart_count,
+        restarts: relatives.restarts,
+        restarted_as: relatives.unfinished.as_deref(),
         unsettled_effects: u64::from(live.open_effects) + u64::from(live.ambiguous_effects),
         ending: ending.as_engine(),
         previous: previous.as_ref().map(Ended::as_engine),

@@ -41,8 +41,8 @@ pub struct RunFacts {
     pub ambiguous_effects: u64,
     /// Effects that are pending, applying or ambiguous.
     pub unsettled_effects: u64,
-    /// Restarts among the run and its ancestors.
-    pub restart_count: u32,
+    /// Restarts among all runs that descend from the same root.
+    pub restarts: u32,
     /// `node_attempts.id` of the unfinished attempt.
     pub current_attempt: Option<i64>,
     /// `node_attempts.id` of the checkpoint attempt whose answer is awaited.
@@ -108,7 +108,8 @@ SELECT r.id, r.run_id, r.definition, r.workflow_name, r.title, r.status, r.pause
        EXISTS (SELECT 1 FROM run_runners n WHERE n.run = r.id AND n.status <> 'ended'),
        (SELECT x.kind FROM interactive_requests x WHERE x.run = r.id AND x.status = 'pending'),
        EXISTS (SELECT 1 FROM human_decisions h WHERE h.run = r.id AND h.status = 'pending'),
-       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'), q.claimable, r.restart_count,
+       EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'), q.claimable,
+       (SELECT count(*) FROM runs x WHERE x.root = r.root AND x.parent_kind = 'restart'),
        (SELECT count(*) FROM effects e WHERE e.resource = r.id AND e.status IN ('pending', 'applying', 'ambiguous'))
   FROM runs r
   JOIN resources i ON i.id = r.id
@@ -190,7 +191,7 @@ fn read_facts(row: &Row<'_>) -> Result<RunFacts> {
             .get::<_, Option<String>>(37)?
             .or_else(|| has_decision.then(|| "decision".to_owned())),
         open_turn: row.get(39)?,
-        restart_count: u32::try_from(row.get::<_, i64>(41)?).unwrap_or(u32::MAX),
+        restarts: u32::try_from(row.get::<_, i64>(41)?).unwrap_or(u32::MAX),
         unsettled_effects: unsigned("effect count", row.get(42)?)?,
     })
 }
