@@ -20,8 +20,14 @@ pub enum Exit {
     Conflict = 5,
     /// The run waits for input, or is paused or parked.
     Waiting = 6,
-    /// Interrupted by Ctrl-C; the run goes on.
+    /// The viewer's terminal went away (SIGHUP).
+    HungUp = 129,
+    /// Interrupted by Ctrl-C or SIGINT; the run goes on.
     Interrupted = 130,
+    /// The viewer was ended by SIGQUIT.
+    QuitBySignal = 131,
+    /// The viewer was ended by SIGTERM.
+    Terminated = 143,
 }
 
 impl From<Exit> for ExitCode {

@@ -137,18 +137,18 @@ impl Viewer {
 fn the_terminal_is_given_back_however_the_viewer_ends() {
     let place = Place::new();
     type End = fn(&mut Viewer);
-    let ends: [(&str, End); 4] = [
-        ("q", |viewer| viewer.press(b"q")),
-        ("ctrl-c", |viewer| viewer.press(b"\x03")),
-        ("SIGTERM", |viewer| viewer.signal(Signal::SIGTERM)),
-        ("SIGHUP", |viewer| viewer.signal(Signal::SIGHUP)),
+    let ends: [(&str, End, u32); 4] = [
+        ("q", |viewer| viewer.press(b"q"), 0),
+        ("ctrl-c", |viewer| viewer.press(b"\x03"), 0),
+        ("SIGTERM", |viewer| viewer.signal(Signal::SIGTERM), 143),
+        ("SIGHUP", |viewer| viewer.signal(Signal::SIGHUP), 129),
     ];
-    for (name, end) in ends {
+    for (name, end, code) in ends {
         let mut viewer = Viewer::open(&place);
         viewer.shown();
         end(&mut viewer);
         viewer.left();
-        assert!(viewer.child.wait().unwrap().success(), "{name}");
+        assert_eq!(viewer.child.wait().unwrap().exit_code(), code, "{name}");
     }
 }
 

@@ -6,7 +6,7 @@ use super::output;
 use super::session::{self, Autostart};
 use crate::cli::View;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::viewer::{self, OnceError, ViewerError, ViewerOptions};
+use crate::viewer::{self, Ended, OnceError, ViewerError, ViewerOptions};
 
 /// Opens the viewer, or prints one frame.
 ///
@@ -34,11 +34,17 @@ pub fn run(args: View) -> Outcome {
         theme: args.theme,
         ascii: args.ascii,
     };
-    session.block_on(viewer::run(options)).map_err(|error| match error {
+    let ended = session.block_on(viewer::run(options)).map_err(|error| match error {
         ViewerError::NotATerminal(_) | ViewerError::Theme(_) => Failure::usage(error.to_string()),
         ViewerError::Terminal(_) => Failure::new(Exit::Failed, error.to_string()),
     })?;
-    Ok(Exit::Done)
+    Ok(match ended {
+        Ended::Quit => Exit::Done,
+        Ended::Signal(libc::SIGHUP) => Exit::HungUp,
+        Ended::Signal(libc::SIGINT) => Exit::Interrupted,
+        Ended::Signal(libc::SIGQUIT) => Exit::QuitBySignal,
+        Ended::Signal(_) => Exit::Terminated,
+    })
 }
 
 fn once(error: &OnceError) -> Failure {

@@ -36,7 +36,16 @@ pub struct ViewerOptions {
     pub ascii: bool,
 }
 
-/// Why the viewer ended.
+/// How the viewer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The user left it.
+    Quit,
+    /// A signal ended it.
+    Signal(i32),
+}
+
+/// Why there is no viewer any more although nobody ended it.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewerError {
     /// There is no terminal to draw on.
@@ -55,7 +64,7 @@ pub enum ViewerError {
 /// # Errors
 ///
 /// When there is no usable terminal or no such theme.
-pub async fn run(options: ViewerOptions) -> Result<(), ViewerError> {
+pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
     use std::io::IsTerminal;
     if !io::stdout().is_terminal() {
         return Err(ViewerError::NotATerminal("output"));
@@ -92,8 +101,7 @@ pub async fn run(options: ViewerOptions) -> Result<(), ViewerError> {
     for effect in effects {
         viewer.outside.start(effect);
     }
-    viewer.turn(inbox).await?;
-    Ok(())
+    Ok(viewer.turn(inbox).await?)
 }
 
 /// Whether the loop goes on.
@@ -111,7 +119,7 @@ struct Viewer {
 }
 
 impl Viewer {
-    async fn turn(&mut self, mut inbox: tokio::sync::mpsc::Receiver<Message>) -> io::Result<()> {
+    async fn turn(&mut self, mut inbox: tokio::sync::mpsc::Receiver<Message>) -> io::Result<Ended> {
         let mut events = EventStream::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
@@ -124,10 +132,10 @@ impl Viewer {
             let wake = self.wake();
             let mut next = tokio::select! {
                 biased;
-                _ = terminate.recv() => return Ok(()),
-                _ = hangup.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
-                _ = quit.recv() => return Ok(()),
+                _ = terminate.recv() => return Ok(Ended::Signal(libc::SIGTERM)),
+                _ = hangup.recv() => return Ok(Ended::Signal(libc::SIGHUP)),
+                _ = interrupt.recv() => return Ok(Ended::Signal(libc::SIGINT)),
+                _ = quit.recv() => return Ok(Ended::Signal(libc::SIGQUIT)),
                 _ = stop.recv() => {
                     self.screen.suspend()?;
                     Next::Continue
@@ -158,7 +166,7 @@ impl Viewer {
                 }
             }
             if next == Next::End {
-                return Ok(());
+                return Ok(Ended::Quit);
             }
         }
     }

@@ -39,7 +39,7 @@ pub mod timeline;
 pub mod update;
 pub mod widgets;
 
-pub use event_loop::{ViewerError, ViewerOptions, run};
+pub use event_loop::{Ended, ViewerError, ViewerOptions, run};
 pub use graph::text::graph_text;
 pub use once::{OnceError, once};
 
