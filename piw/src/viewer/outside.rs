@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use piw_protocol::client::{Client, ClientError, RunRef};
 use piw_protocol::content::Verified;
@@ -11,6 +12,7 @@ use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt, RunsWatch};
 use piw_protocol::view::{ArtifactRef, PAGE_ITEMS};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::config::{self, Setting};
 use super::graph;
@@ -18,6 +20,10 @@ use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
 
 /// Messages that may wait for the model.
 const QUEUE: usize = 256;
+
+/// A run that is selected within this time after another one is watched only when the selection rests as long: moving through
+/// the list does not ask the server for every run on the way.
+const REST: Duration = Duration::from_millis(80);
 
 /// A task that ends when it is replaced or dropped.
 #[derive(Default)]
@@ -49,6 +55,8 @@ pub struct Outside {
     messages: mpsc::Sender<Message>,
     runs: Slot,
     run: Slot,
+    /// When a run was last asked for.
+    chosen: Option<Instant>,
     page: Slot,
     connection: Slot,
 }
@@ -63,6 +71,7 @@ impl Outside {
             messages,
             runs: Slot::default(),
             run: Slot::default(),
+            chosen: None,
             page: Slot::default(),
             connection: Slot::default(),
         };
@@ -177,7 +186,12 @@ impl Outside {
     fn watch_run(&mut self, run_id: String) {
         let (client, messages) = self.handles();
         self.page.clear();
+        let now = Instant::now();
+        let moving = self.chosen.replace(now).is_some_and(|before| now - before < REST * 2);
         self.run.replace(async move {
+            if moving {
+                tokio::time::sleep(REST).await;
+            }
             let mut watch = client.watch_run(&run_id);
             loop {
                 let message = match watch.changed().await {
