@@ -208,6 +208,13 @@ pub fn pad(text: &str, columns: usize) -> String {
     out
 }
 
+/// A number with its noun: `1 step`, `2 steps`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Breaks one clean line into pieces of at most `columns`, at spaces where that wastes less than half a line.
 #[must_use]
 pub fn wrap(line: &str, columns: usize) -> Vec<String> {
@@ -292,6 +299,12 @@ mod tests {
         assert_eq!(fit_end("/a/long/path", 6), "…/path");
         assert_eq!(pad("日", 4), "日  ");
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(1, "step"), "1 step");
+        assert_eq!(counted(0, "step"), "0 steps");
     }
 
     #[test]

@@ -4,11 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Clear, Widget};
 
 use super::model::Model;
 use super::screen::{Part, SMALLEST};
-use super::timeline::View;
+use super::timeline::{View, columns};
+use super::widgets;
 use crate::text::{fit, width, wrap};
 
 /// Draws a frame.
@@ -73,8 +73,8 @@ pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, &'static str)> 
     };
     let mut x = area.right().saturating_sub(view.hint_columns(area));
     let mut buttons = Vec::new();
-    for (keys, text) in hints {
-        let columns = (width(keys) + width(text) + 3) as u16;
+    for hint in view.shown_hints(area) {
+        let (keys, columns) = (hint.0, columns(&hint) as u16);
         if x + columns > area.right() {
             break;
         }
@@ -110,7 +110,7 @@ fn toasts(model: &Model, area: Rect, bottom: u16, buffer: &mut Buffer) {
         }
         y -= height;
         let place = Rect::new(area.right().saturating_sub(columns + 1), y, columns, height);
-        Clear.render(place, buffer);
+        widgets::cover(place, buffer);
         buffer.set_style(place, theme.raised());
         let (bar, style) = if toast.bad {
             ("▌", theme.error())

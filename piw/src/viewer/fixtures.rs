@@ -276,7 +276,14 @@ impl RunFixture {
             }
             "waiting" => {
                 view["state"]["waitingOn"] = json!("approve");
-                view["display"]["reason"] = json!("Publish 1.4.0? Answer {\"approved\": true} or false.");
+                view["display"]["reason"] = json!("\"approve\" waits for an answer");
+                view["state"]["humanDecision"] = json!({
+                    "kind": "checkpoint", "nodeId": "approve", "attemptId": "attempt-9",
+                    "request": {
+                        "summary": "Publish 1.4.0 with these notes?",
+                        "request": {"version": "1.4.0", "notes": ["faster start", "fewer surprises"]},
+                    },
+                });
             }
             _ => {}
         }

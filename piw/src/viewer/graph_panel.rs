@@ -16,6 +16,8 @@ use crate::text::clean;
 
 /// Cells that stay visible around a followed node.
 const MARGIN: i32 = 2;
+/// Densities that are chosen without being asked for: node names are always readable.
+pub const AUTOMATIC: [Density; 2] = [Density::Boxed, Density::Compact];
 /// Size of the minimap.
 const MINIMAP: (u16, u16) = (18, 8);
 
@@ -24,7 +26,7 @@ const MINIMAP: (u16, u16) = (18, 8);
 pub struct GraphPanel {
     /// Density.
     pub density: Density,
-    /// Whether the density was chosen by the user; until then the roomiest that fits is taken.
+    /// Whether the density was chosen by the user; until then one of [`AUTOMATIC`] is taken.
     pub chosen: bool,
     /// Drawing cell at the top left.
     pub origin: Point,
@@ -174,16 +176,23 @@ impl GraphPanel {
         })
     }
 
-    /// The roomiest density whose drawing fits the panel, among the drawings that are there.
+    /// The roomiest readable density whose drawing fits the panel; when none does, the roomiest that needs scrolling in one
+    /// direction only, else the densest readable one. `None` until enough drawings are there to tell.
     #[must_use]
     pub fn best(run: &Run, panel: Rect) -> Option<Density> {
         let inner = screen::inside(panel);
-        let fits = |density: &Density| {
-            run.drawing(*density).is_some_and(|drawing| {
-                drawing.width <= i32::from(inner.width) && drawing.height <= i32::from(inner.height)
-            })
-        };
-        Density::ALL.into_iter().find(fits)
+        let (w, h) = (i32::from(inner.width), i32::from(inner.height));
+        let mut narrow = None;
+        for density in AUTOMATIC {
+            let drawing = run.drawing(density)?;
+            if drawing.width <= w && drawing.height <= h {
+                return Some(density);
+            }
+            if drawing.width <= w && narrow.is_none() {
+                narrow = Some(density);
+            }
+        }
+        narrow.or(AUTOMATIC.last().copied())
     }
 
     fn title(&self, run: Option<&Run>, theme: &Theme) -> Line<'static> {
@@ -240,7 +249,7 @@ impl GraphPanel {
             return;
         }
         let area = Rect::new(inner.right() - w, inner.bottom() - h, w, h);
-        ratatui::widgets::Widget::render(ratatui::widgets::Clear, area, buffer);
+        widgets::cover(area, buffer);
         buffer.set_style(area, theme.text());
         let map = widgets::panel(Line::raw(""), theme, false, area, buffer);
         let scale = |value: i32, size: i32, room: u16| {

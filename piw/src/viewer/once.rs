@@ -221,6 +221,7 @@ fn graph_panel(drawing: &Drawing, theme: &Theme, place: Rect, buffer: &mut Buffe
 fn rows(run: &Run, theme: &Theme, columns: usize, build: impl FnOnce(&mut Rows<'_>)) -> Vec<Row> {
     let toggled = std::collections::HashSet::new();
     let mut rows = Rows::new(run, theme, &toggled, columns);
+    rows.still = true;
     build(&mut rows);
     rows.rows
 }
@@ -301,6 +302,21 @@ fn text(buffer: &Buffer) -> String {
 mod tests {
     use super::*;
     use crate::viewer::fixtures;
+
+    #[test]
+    fn a_plain_frame_names_no_keys_for_content() {
+        let fixture = fixtures::waiting();
+        let mut view = fixture.view();
+        view.state.human_decision.as_mut().unwrap()["request"]["request"] = serde_json::json!({"$artifact": {
+            "path": "artifacts/sha256/ab.json", "mediaType": "application/json", "bytes": 50_000_000, "sha256": "ab".repeat(32),
+        }});
+        let text = frame(&view, &fixture.definition, fixtures::START + 31_000);
+        assert!(
+            text.contains("47.7 MiB, not shown") && !text.contains("Enter"),
+            "{text}"
+        );
+        assert!(text.contains("Publish 1.4.0 with these notes?"), "{text}");
+    }
 
     #[test]
     fn frames_are_exact_and_show_the_whole_graph() {

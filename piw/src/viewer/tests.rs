@@ -358,6 +358,144 @@ fn a_checkpoint_is_answered_with_checked_json() {
 }
 
 #[test]
+fn whoever_answers_sees_what_is_asked() {
+    // A request that is longer than the dialog scrolls; the editor keeps its room.
+    let mut view = fixtures::waiting().view();
+    let lines: Vec<String> = (0..60).map(|line| format!("note number {line}")).collect();
+    view.state.human_decision.as_mut().unwrap()["request"]["request"] = json!({ "notes": lines });
+    let mut stage = Stage::new((100, 30), Some("01JNE8-release-0001"));
+    stage.view(view);
+    stage.press("a");
+    let frame = stage.frame();
+    assert!(frame.contains("Publish 1.4.0 with these notes?"), "{frame}");
+    assert!(
+        frame.contains("note number 0\"") && frame.contains("not JSON yet"),
+        "{frame}"
+    );
+    for _ in 0..20 {
+        stage.send(Message::Terminal(Event::Key(KeyEvent::new(
+            KeyCode::PageDown,
+            KeyModifiers::NONE,
+        ))));
+    }
+    insta::assert_snapshot!("answer_scrolled", stage.frame());
+    stage.press("t r u e enter");
+    assert!(
+        stage.model.popup.is_none(),
+        "scrolling does not get in the way of answering"
+    );
+
+    // One that is not in the view is fetched and then shown.
+    let mut view = fixtures::waiting().view();
+    let sha256 = "ab".repeat(32);
+    view.state.human_decision.as_mut().unwrap()["request"] = json!({"$artifact": {
+        "path": format!("artifacts/sha256/{sha256}.json"), "mediaType": "application/json", "bytes": 20_000, "sha256": sha256,
+    }});
+    let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
+    stage.view(view);
+    stage.press("a");
+    assert!(
+        stage.frame().contains("loading the request, 19.5 KiB"),
+        "{}",
+        stage.frame()
+    );
+    let fetched =
+        |effect: &Effect| matches!(effect, Effect::FetchContent { reference, .. } if reference.sha256 == sha256);
+    assert!(stage.effects.iter().any(fetched));
+    let content = json!({"summary": "Publish the large one?", "request": {"size": 20_000}});
+    stage.send(Message::Content {
+        sha256,
+        result: Ok(super::message::Content::Json(Arc::new(content))),
+    });
+    let frame = stage.frame();
+    assert!(
+        frame.contains("Publish the large one?") && frame.contains("\"size\": 20000"),
+        "{frame}"
+    );
+    stage.press("esc 4");
+    assert!(stage.frame().contains("Publish the large one?"), "{}", stage.frame());
+}
+
+#[test]
+fn what_a_checkpoint_asks_is_among_the_facts() {
+    let mut stage = opened((120, 40), &fixtures::waiting());
+    stage.press("4");
+    insta::assert_snapshot!("waiting_info", stage.frame());
+}
+
+#[test]
+fn node_names_are_readable_whatever_the_size() {
+    for size in [(110, 34), (80, 24), (60, 20), (100, 30), (160, 50)] {
+        let stage = opened(size, &fixtures::running());
+        let density = stage.model.graph.density;
+        assert_ne!(density, super::graph::Density::Dots, "{size:?}");
+        assert!(stage.frame().contains("test"), "{size:?}\n{}", stage.frame());
+    }
+    insta::assert_snapshot!("running_110x34", opened((110, 34), &fixtures::running()).frame());
+}
+
+#[test]
+fn an_ended_run_shows_its_last_counts_without_an_estimate() {
+    let fixture = RunFixture {
+        visits: "inspect classify test judge approve report",
+        current: None,
+        status: "completed",
+        controls: &[],
+        ..fixtures::running()
+    };
+    let mut stage = opened((120, 70), &fixture);
+    stage.press("4");
+    let frame = stage.frame();
+    assert!(frame.contains("12/40 checks"), "{frame}");
+    let facts = frame.lines().skip(1).filter(|line| line.contains("checks"));
+    assert!(
+        facts.clone().count() > 0 && facts.clone().all(|line| !line.contains("running")),
+        "{frame}"
+    );
+    assert!(!frame.contains("ETA"), "{frame}");
+}
+
+#[test]
+fn the_way_out_is_always_named() {
+    let retry = Retry {
+        attempt: 1,
+        delay: std::time::Duration::from_secs(2),
+        reason: "connection refused: /home/me/.pi/agent/workflows/server/server.sock does not exist any more at all"
+            .into(),
+    };
+    for status in [
+        ConnectionState::Reconnecting(retry.clone()),
+        ConnectionState::Blocked(retry),
+    ] {
+        for width in [80, 100, 120] {
+            let mut stage = opened((width, 40), &fixtures::running());
+            stage.send(Message::Connection(status.clone()));
+            let frame = stage.frame();
+            let last = frame.lines().last().unwrap();
+            assert!(last.ends_with("? help  q quit"), "{width}: {last}");
+            assert!(last.contains("7 steps"), "{width}: {last}");
+        }
+    }
+}
+
+#[test]
+fn help_shows_every_text_whole() {
+    for width in [60, 80, 120] {
+        let mut stage = opened((width, 72), &fixtures::running());
+        stage.press("?");
+        let top = stage.frame();
+        stage.press("j j j j j j");
+        let frames = top + &stage.frame();
+        let words: String = frames.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            words.contains("search the inspector") || words.contains("the inspector"),
+            "{words}"
+        );
+        assert!(words.contains("selected node"), "{words}");
+    }
+}
+
+#[test]
 fn the_mouse_reaches_everything() {
     let mut stage = opened((120, 40), &fixtures::failed());
     // A tab, a run of the list, a tick of the timeline, a hint.
@@ -440,7 +578,7 @@ fn a_storm_of_input_never_panics() {
         .collect();
     let mut stage = opened((120, 40), &fixtures::running());
     let fixtures = [fixtures::running(), fixtures::failed(), fixtures::waiting()].map(|fixture| fixture.view());
-    for turn in 0..2_000 {
+    for turn in 0..4_000 {
         match random(20) {
             0 => {
                 let (width, height) = (1 + random(200) as u16, 1 + random(70) as u16);

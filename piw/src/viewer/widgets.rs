@@ -7,6 +7,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Widget};
 
 use super::theme::Theme;
+use crate::text::width;
 
 const ASCII: border::Set<'_> = border::Set {
     top_left: "+",
@@ -31,9 +32,23 @@ pub fn panel(title: Line<'_>, theme: &Theme, focused: bool, area: Rect, buffer: 
     inner
 }
 
+/// Empties an area that something is drawn over. A wide character that reaches into it from the left goes as a whole.
+pub fn cover(area: Rect, buffer: &mut Buffer) {
+    if area.x > 0 {
+        for y in area.y..area.bottom() {
+            if let Some(cell) = buffer.cell_mut((area.x - 1, y))
+                && width(cell.symbol()) > 1
+            {
+                cell.set_symbol(" ");
+            }
+        }
+    }
+    Clear.render(area, buffer);
+}
+
 /// Draws a raised, titled box over whatever is there and returns what is inside.
 pub fn popup(title: &str, theme: &Theme, area: Rect, buffer: &mut Buffer) -> Rect {
-    Clear.render(area, buffer);
+    cover(area, buffer);
     buffer.set_style(area, theme.text());
     panel(
         Line::styled(format!(" {title} "), theme.accent()),

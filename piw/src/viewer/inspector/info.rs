@@ -7,11 +7,17 @@ use ratatui::text::Span;
 use serde_json::Value;
 
 use super::rows::Rows;
-use crate::text::{clean, fit};
+use crate::text::{clean, counted, fit};
 use crate::viewer::clock;
+use crate::viewer::run::question::Question;
 use crate::viewer::theme::Mark;
 
-/// Adds everything known of the run.
+/// Key of the request of a checkpoint.
+const QUESTION: &str = "question";
+/// Rows that a question takes at most in a plain frame, which shows other facts below.
+const STILL_QUESTION: usize = 12;
+
+/// Adds everything known of the run; what it waits for comes first.
 pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let Some(view) = rows.run.view.clone() else {
         rows.push(
@@ -20,8 +26,9 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
         );
         return;
     };
+    question(rows, &view);
     facts(rows, &view, now);
-    progress(rows, &view.updates, now);
+    progress(rows, &view, now);
     if let Some(error) = &view.state.error {
         rows.heading("Error");
         rows.text(0, &error.message, rows.theme.error());
@@ -76,7 +83,7 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
     rows.fact("run", &view.run_id, text);
     if let Some(parent) = &view.state.parent_run_id {
         let carried = view.state.carried_step_count.unwrap_or(0);
-        rows.fact("continues", &format!("{parent} ({carried} steps)"), text);
+        rows.fact("continues", &format!("{parent} ({})", counted(carried, "step")), text);
     }
     rows.fact(
         "started",
@@ -90,13 +97,39 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
         rows.fact("elapsed", &clock::duration(elapsed), text);
     }
     let nodes = rows.run.graph.as_ref().map_or(0, |graph| graph.nodes.len());
-    rows.fact("steps", &format!("{} · {nodes} nodes", view.step_total), text);
+    rows.fact(
+        "steps",
+        &format!("{} · {}", view.step_total, counted(nodes as u64, "node")),
+        text,
+    );
     rows.fact("mode", &view.queue.execution_mode, theme.subtext());
     rows.fact(
         "revision",
         &format!("{} · view {}", view.run_revision, view.revision),
         theme.subtext(),
     );
+}
+
+/// What the run waits for an answer to.
+fn question(rows: &mut Rows<'_>, view: &RunView) {
+    let Some(question) = Question::of(view).map(|question| question.with_content(rows.run)) else {
+        return;
+    };
+    if question.summary.is_none() && question.request.is_none() {
+        return;
+    }
+    rows.heading("Waits for an answer");
+    if let Some(summary) = &question.summary {
+        rows.text(0, summary, Style::new().fg(rows.theme.palette.text));
+    }
+    if let Some(request) = &question.request {
+        rows.value(0, QUESTION, "request", request);
+    }
+    if rows.still && rows.rows.len() > STILL_QUESTION {
+        rows.rows.truncate(STILL_QUESTION);
+        rows.push(vec![Span::styled("… the rest is not shown", rows.theme.muted())], None);
+    }
+    rows.gap();
 }
 
 /// Time from start to end, or to now.
@@ -107,8 +140,9 @@ pub fn elapsed(view: &RunView, now: clock::Millis) -> Option<clock::Millis> {
     Some((to - from).max(0))
 }
 
-fn progress(rows: &mut Rows<'_>, updates: &[StoredUpdate], now: clock::Millis) {
-    let tracks: Vec<&StoredUpdate> = updates
+fn progress(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
+    let tracks: Vec<&StoredUpdate> = view
+        .updates
         .iter()
         .filter(|update| update.update.update_type == "progress")
         .collect();
@@ -117,17 +151,26 @@ fn progress(rows: &mut Rows<'_>, updates: &[StoredUpdate], now: clock::Millis) {
     }
     rows.heading("Progress");
     for track in tracks {
+        // Of an attempt that has ended only the last counts are of interest: nothing of it goes on.
+        let goes_on = view.state.finished_at.is_none()
+            && view.state.current_attempt_id.as_deref() == Some(track.attempt_id.as_str());
         let data = &track.update.data;
         let field = |name: &str| data.get(name).and_then(Value::as_str).map(clean);
         let label = field("label").unwrap_or_else(|| clean(&track.update.key));
         let phase = field("phase").map_or_else(String::new, |phase| format!(" · {phase}"));
-        let status = field("status").map_or_else(String::new, |status| format!(" · {status}"));
+        let status = field("status").filter(|status| goes_on || status != "running");
+        let status = status.map_or_else(String::new, |status| format!(" · {status}"));
         let style = Style::new().fg(rows.theme.palette.text);
         rows.push(vec![Span::styled(format!("{label}{phase}{status}"), style)], None);
         if let Some(spans) = bar(rows, data) {
             rows.push(spans, None);
         }
-        if let Some(line) = track.estimate.as_ref().map(|estimate| describe(estimate, now)) {
+        if let Some(line) = track
+            .estimate
+            .as_ref()
+            .filter(|_| goes_on)
+            .map(|estimate| describe(estimate, now))
+        {
             let line = fit(&clean(&line), rows.columns).into_owned();
             rows.push(vec![Span::styled(line, rows.theme.muted())], None);
         }
@@ -181,7 +224,7 @@ pub fn describe(estimate: &ProgressEstimate, now: clock::Millis) -> String {
             let source = if *intervals == 0 {
                 "reported".into()
             } else {
-                format!("{intervals} intervals")
+                counted(u64::from(*intervals), "interval")
             };
             format!("ends in {}{range} · {confidence} confidence, {source}", left(finish_at))
         }

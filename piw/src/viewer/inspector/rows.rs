@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::text::{clean, clean_lines, fit, width, wrap};
+use crate::text::{clean, clean_lines, counted, fit, width, wrap};
 use crate::viewer::message::Content;
 use crate::viewer::run::{Loaded, Run};
 use crate::viewer::theme::Theme;
@@ -55,6 +55,8 @@ pub struct Rows<'a> {
     pub columns: usize,
     /// Step that new rows belong to.
     pub step: Option<u64>,
+    /// Whether nobody can press a key: a plain frame.
+    pub still: bool,
 }
 
 impl<'a> Rows<'a> {
@@ -68,6 +70,7 @@ impl<'a> Rows<'a> {
             toggled,
             columns,
             step: None,
+            still: false,
         }
     }
 
@@ -160,6 +163,7 @@ impl<'a> Rows<'a> {
         };
         let size = bytes(reference.bytes);
         match self.run.contents.get(&reference.sha256) {
+            None if self.still => self.push(head(format!("{size}, not shown"), theme.muted()), None),
             None => self.push(
                 head(format!("{size}: Enter loads it"), theme.muted()),
                 Some(Action::Fetch(reference.clone())),
@@ -280,7 +284,7 @@ impl<'a> Rows<'a> {
             return;
         }
         let count = text.lines().take(10_000).count();
-        let open = self.is_open(key, count <= 12);
+        let open = self.is_open(key, count <= 12 || self.still);
         let arrow = match (open, theme.ascii) {
             (true, false) => "▾ ",
             (false, false) => "▸ ",
@@ -289,7 +293,7 @@ impl<'a> Rows<'a> {
         };
         let summary = match (open, count) {
             (true, 1) => String::new(),
-            (true, count) => format!("{count} lines"),
+            (true, count) => counted(count as u64, "line"),
             (false, _) => fit(&clean(text), room).into_owned(),
         };
         let spans = vec![

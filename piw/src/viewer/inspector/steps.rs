@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
 use super::rows::{Action, Rows};
-use crate::text::{clean, fit, pad};
+use crate::text::{clean, counted, fit, pad};
 use crate::viewer::clock;
 use crate::viewer::graph::model::Kind;
 use crate::viewer::run::overlay::{outcome_mark, step_duration};
@@ -23,7 +23,7 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let run = rows.run;
     let (start, steps) = run.steps();
     if start > 0 {
-        let text = format!("  {start} earlier steps; [ or < goes back to them");
+        let text = format!("  {}; [ or < goes back", counted(start, "earlier step"));
         rows.push(
             vec![Span::styled(text, rows.theme.muted())],
             Some(Action::Seek(start - 1)),
@@ -37,7 +37,7 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let total = run.step_total();
     let end = start + steps.len() as u64;
     if end < total {
-        let text = format!("  {} later steps; ] or > goes on to them", total - end);
+        let text = format!("  {}; ] or > goes on", counted(total - end, "later step"));
         rows.push(vec![Span::styled(text, rows.theme.muted())], Some(Action::Seek(end)));
     } else if run.cursor.is_none() {
         current(rows, total, now);

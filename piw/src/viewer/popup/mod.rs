@@ -1,6 +1,7 @@
 //! What lies over the screen: help, command palette, confirmation, answer editor, theme picker. At most one is open and it
 //! takes every key.
 
+pub mod answer;
 pub mod editor;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -9,13 +10,14 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use self::answer::Asked;
 use self::editor::Editor;
 use super::action::{Action, ENTRIES, Entry, key_name};
 use super::message::Command;
 use super::screen::Part;
 use super::theme::Theme;
 use super::widgets;
-use crate::text::{clean, fit, pad, wrap};
+use crate::text::{clean, pad, width, wrap};
 
 /// What is open.
 #[derive(Debug, Clone)]
@@ -51,8 +53,8 @@ pub enum Popup {
         run_id: String,
         /// What the user saw.
         revision: u64,
-        /// What is asked, as neutralised lines.
-        question: Vec<String>,
+        /// What is asked.
+        asked: Asked,
         /// The text.
         editor: Editor,
     },
@@ -106,8 +108,8 @@ impl Popup {
             .collect()
     }
 
-    /// Takes a key.
-    pub fn key(&mut self, key: &KeyEvent) -> Reply {
+    /// Takes a key; `screen` is the whole terminal.
+    pub fn key(&mut self, key: &KeyEvent, screen: Rect) -> Reply {
         if key_name(key) == "ctrl-c" {
             return match self {
                 Self::Themes { before, .. } => Reply::Restore(before.clone()),
@@ -144,10 +146,15 @@ impl Popup {
             Self::Answer {
                 run_id,
                 revision,
+                asked,
                 editor,
-                ..
             } => match key.code {
                 KeyCode::Esc => Reply::Close,
+                KeyCode::PageUp | KeyCode::PageDown => {
+                    let page = if key.code == KeyCode::PageUp { -8 } else { 8 };
+                    asked.scroll(page, screen);
+                    Reply::Stay
+                }
                 KeyCode::Enter if !key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT) => {
                     match editor.json() {
                         Ok(value) => Reply::Send {
@@ -190,13 +197,13 @@ impl Popup {
     #[must_use]
     pub fn area(&self, screen: Rect) -> Rect {
         let (width, height) = match self {
-            Self::Help { .. } => (64, screen.height.saturating_sub(2).min(ENTRIES.len() as u16 + 2)),
-            Self::Palette { .. } => (64, 18),
-            Self::Confirm { .. } => (56, 8),
-            Self::Answer { .. } => (
-                screen.width.saturating_sub(8).min(90),
-                screen.height.saturating_sub(4).min(20),
+            Self::Help { .. } => (
+                entry_columns(),
+                screen.height.saturating_sub(2).min(ENTRIES.len() as u16 + 7),
             ),
+            Self::Palette { .. } => (entry_columns(), 18),
+            Self::Confirm { .. } => (56, 8),
+            Self::Answer { asked, .. } => return answer::area(asked, screen),
             Self::Themes { .. } => (
                 36,
                 (Theme::names().count() as u16 + 2).min(screen.height.saturating_sub(2)),
@@ -211,7 +218,7 @@ impl Popup {
         match self {
             Self::Help { part, top } => {
                 let inner = widgets::popup("Help · any other key closes", theme, area, buffer);
-                let lines = help_lines(*part, theme);
+                let lines = help_lines(*part, theme, usize::from(inner.width));
                 let top = (*top).min(lines.len().saturating_sub(usize::from(inner.height)));
                 for (y, line) in (inner.y..inner.bottom()).zip(&lines[top..]) {
                     buffer.set_line(inner.x, y, line, inner.width);
@@ -230,7 +237,8 @@ impl Popup {
                 let height = usize::from(inner.height.saturating_sub(2));
                 let top = (selected + 1).saturating_sub(height);
                 for (y, (index, entry)) in (inner.y + 2..inner.bottom()).zip(matches.iter().enumerate().skip(top)) {
-                    buffer.set_line(inner.x, y, &entry_line(entry, theme), inner.width);
+                    let mut lines = entry_lines(entry, theme, usize::from(inner.width));
+                    buffer.set_line(inner.x, y, &lines.swap_remove(0), inner.width);
                     if index == *selected {
                         buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.selected(true));
                     }
@@ -244,32 +252,7 @@ impl Popup {
                 }
                 buffer.set_line(inner.x + 1, inner.bottom() - 1, &confirm_line(theme), inner.width);
             }
-            Self::Answer { question, editor, .. } => {
-                let inner = widgets::popup("Answer (JSON)", theme, area, buffer);
-                let room = usize::from(inner.width.saturating_sub(2));
-                let question: Vec<String> = question.iter().flat_map(|line| wrap(line, room)).collect();
-                let shown = question.len().min(usize::from(inner.height / 3).max(1));
-                for (y, line) in (inner.y..).zip(&question[..shown]) {
-                    buffer.set_stringn(inner.x + 1, y, line, room, theme.subtext());
-                }
-                let top = inner.y + shown as u16 + 1;
-                let field = Rect::new(
-                    inner.x + 1,
-                    top,
-                    inner.width.saturating_sub(2),
-                    inner.bottom().saturating_sub(top + 2),
-                );
-                editor.draw(theme, field, buffer);
-                let (state, style) = match editor.json() {
-                    Ok(_) => (
-                        "valid JSON · Enter sends · Alt-Enter new line · Esc closes".to_owned(),
-                        theme.status(super::theme::Mark::Ok),
-                    ),
-                    Err(error) => (format!("not JSON yet: {error}"), theme.error()),
-                };
-                let state = fit(&state, room).into_owned();
-                buffer.set_stringn(inner.x + 1, inner.bottom() - 1, state, room, style);
-            }
+            Self::Answer { asked, editor, .. } => answer::draw(asked, editor, theme, area, buffer),
             Self::Themes { selected, .. } => {
                 let inner = widgets::popup("Theme · Enter keeps · Esc", theme, area, buffer);
                 let height = usize::from(inner.height);
@@ -324,39 +307,51 @@ fn palette_key(text: &mut String, selected: &mut usize, key: &KeyEvent) -> Reply
     Reply::Stay
 }
 
-fn entry_line(entry: &Entry, theme: &Theme) -> Line<'static> {
-    Line::from(vec![
-        Span::styled(format!(" {} ", pad(&entry.keys.join(" "), 16)), theme.key()),
-        Span::styled(entry.text.to_owned(), Style::new().fg(theme.palette.text)),
-    ])
+/// Columns of the keys in front of an action's text, with the spaces around.
+const KEYS: usize = 18;
+
+/// Columns of a box in which every action has one row.
+fn entry_columns() -> u16 {
+    let longest = ENTRIES.iter().map(|entry| width(entry.text)).max().unwrap_or(0);
+    (KEYS + longest + 3) as u16
 }
 
-fn help_lines(part: Part, theme: &Theme) -> Vec<Line<'static>> {
+/// An action with its keys; a text that is too long for the box continues below.
+fn entry_lines(entry: &Entry, theme: &Theme, columns: usize) -> Vec<Line<'static>> {
+    let style = Style::new().fg(theme.palette.text);
+    let pieces = wrap(entry.text, columns.saturating_sub(KEYS).max(8));
+    let line = |(index, piece): (usize, String)| {
+        let keys = if index == 0 {
+            entry.keys.join(" ")
+        } else {
+            String::new()
+        };
+        Line::from(vec![
+            Span::styled(format!(" {} ", pad(&keys, KEYS - 2)), theme.key()),
+            Span::styled(piece, style),
+        ])
+    };
+    pieces.into_iter().enumerate().map(line).collect()
+}
+
+fn help_lines(part: Part, theme: &Theme, columns: usize) -> Vec<Line<'static>> {
     let name = match part {
         Part::Browser => "Runs",
         Part::Graph => "Graph",
         Part::Inspector => "Inspector",
     };
-    let mut lines = vec![Line::styled(format!(" {name}"), theme.accent())];
-    lines.extend(
-        ENTRIES
-            .iter()
-            .filter(|entry| entry.part == Some(part))
-            .map(|entry| entry_line(entry, theme)),
-    );
-    lines.push(Line::raw(""));
-    lines.push(Line::styled(" Everywhere", theme.accent()));
-    lines.extend(
-        ENTRIES
-            .iter()
-            .filter(|entry| entry.part.is_none())
-            .map(|entry| entry_line(entry, theme)),
-    );
-    lines.push(Line::raw(""));
-    lines.push(Line::styled(" Other parts", theme.accent()));
-    let others = ENTRIES
-        .iter()
-        .filter(|entry| entry.part.is_some_and(|other| other != part));
-    lines.extend(others.map(|entry| entry_line(entry, theme)));
+    let list = |of: &dyn Fn(&Entry) -> bool| {
+        let chosen = ENTRIES.iter().filter(|entry| of(entry));
+        chosen
+            .flat_map(|entry| entry_lines(entry, theme, columns))
+            .collect::<Vec<_>>()
+    };
+    let heading = |text: &str| Line::styled(format!(" {text}"), theme.accent());
+    let mut lines = vec![heading(name)];
+    lines.extend(list(&|entry| entry.part == Some(part)));
+    lines.extend([Line::raw(""), heading("Everywhere")]);
+    lines.extend(list(&|entry| entry.part.is_none()));
+    lines.extend([Line::raw(""), heading("Other parts")]);
+    lines.extend(list(&|entry| entry.part.is_some_and(|other| other != part)));
     lines
 }

@@ -1,6 +1,7 @@
 //! The run on screen: its view, its graph and drawings, the replay position, and the pages and contents loaded for it.
 
 pub mod overlay;
+pub mod question;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -12,10 +12,13 @@ use super::inspector::info::elapsed;
 use super::run::Run;
 use super::run::overlay::outcome_mark;
 use super::theme::{Mark, Theme};
-use crate::text::{clean, fit, width};
+use crate::text::{clean, counted, fit, width};
 
 /// Columns of the status in front of the track.
 const HEAD: u16 = 22;
+
+/// Hints at the end that are shown whatever the width: help and quit.
+const KEPT: usize = 2;
 
 /// Playback of a run's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +92,8 @@ pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme)
         }
         ConnectionState::Blocked(retry) => {
             let text = format!(
-                "disconnected after {} attempts: {}",
-                retry.attempt,
+                "disconnected after {}: {}",
+                counted(u64::from(retry.attempt), "attempt"),
                 clean(&retry.reason)
             );
             return (text, theme.error());
@@ -134,11 +137,17 @@ pub struct View<'a> {
     /// Playback.
     pub playback: Playback,
     /// What the keys do now, for the right end.
-    pub hints: &'a [(&'a str, &'a str)],
+    pub hints: &'a [(&'static str, &'static str)],
     /// The present.
     pub now: Millis,
     /// Colours.
     pub theme: &'a Theme,
+}
+
+/// Columns of a hint with the space around it.
+#[must_use]
+pub fn columns((key, text): &(&str, &str)) -> usize {
+    width(key) + width(text) + 3
 }
 
 impl View<'_> {
@@ -156,28 +165,27 @@ impl View<'_> {
             return;
         }
         let y = area.y + 1;
-        let left = self.state_line();
+        let left = self.state_line(area);
         buffer.set_line(area.x, y, &left, area.width);
-        let shown = self.shown_hints(area);
         let x = area.right().saturating_sub(self.hint_columns(area));
         let mut hints = Vec::new();
-        for (key, text) in &self.hints[..shown] {
+        for (key, text) in self.shown_hints(area) {
             hints.push(Span::styled((*key).to_owned(), theme.key()));
             hints.push(Span::styled(format!(" {text}  "), theme.muted()));
         }
         buffer.set_line(x, y, &Line::from(hints), area.width);
     }
 
-    /// The left half of the second line: how current the view is, the position, playback.
-    fn state_line(&self) -> Line<'static> {
+    /// The left half of the second line: how current the view is, the position, playback. A long state is cut: the last hints
+    /// keep their room.
+    fn state_line(&self, area: Rect) -> Line<'static> {
         let theme = self.theme;
-        let (state, style) = freshness(self.run, self.connection, theme);
-        let mut spans = vec![Span::raw(" "), Span::styled(state, style)];
+        let mut spans = Vec::new();
         if let Some(run) = self.run {
             let total = run.step_total();
             let text = match run.cursor {
                 Some(cursor) => format!("  step {} of {total}", cursor + 1),
-                None => format!("  {total} steps"),
+                None => format!("  {}", counted(total, "step")),
             };
             spans.push(Span::styled(text, theme.subtext()));
             if self.playback.playing {
@@ -189,29 +197,43 @@ impl View<'_> {
                 spans.push(Span::styled(format!("  {}×", self.playback.speed), theme.muted()));
             }
         }
+        let (state, style) = freshness(self.run, self.connection, theme);
+        let taken: usize = spans.iter().map(Span::width).sum();
+        let kept: usize = self.kept().iter().map(columns).sum();
+        let room = usize::from(area.width).saturating_sub(taken + kept + 4).max(8);
+        let state = Span::styled(fit(&state, room).into_owned(), style);
+        spans.splice(0..0, [Span::raw(" "), state]);
         Line::from(spans)
     }
 
-    /// How many hints fit beside the state.
-    fn shown_hints(&self, area: Rect) -> usize {
-        let room = usize::from(area.width).saturating_sub(self.state_line().width() + 3);
-        let mut columns = 0;
-        self.hints
-            .iter()
-            .take_while(|(key, text)| {
-                columns += width(key) + width(text) + 3;
-                columns <= room
-            })
-            .count()
+    /// The hints that are shown before all others: how to get help and out.
+    fn kept(&self) -> &[(&'static str, &'static str)] {
+        &self.hints[self.hints.len().saturating_sub(KEPT)..]
+    }
+
+    /// The hints that fit beside the state: the last ones always, of the others as many as there is room for.
+    #[must_use]
+    pub fn shown_hints(&self, area: Rect) -> Vec<(&'static str, &'static str)> {
+        let kept = self.kept();
+        let mut room = usize::from(area.width)
+            .saturating_sub(self.state_line(area).width() + 3 + kept.iter().map(columns).sum::<usize>());
+        let others = &self.hints[..self.hints.len() - kept.len()];
+        let fitting = others.iter().take_while(|hint| match room.checked_sub(columns(hint)) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        });
+        let mut shown: Vec<_> = fitting.copied().collect();
+        shown.extend(kept);
+        shown
     }
 
     /// Columns of the hints that fit.
     #[must_use]
     pub fn hint_columns(&self, area: Rect) -> u16 {
-        self.hints[..self.shown_hints(area)]
-            .iter()
-            .map(|(key, text)| (width(key) + width(text) + 3) as u16)
-            .sum()
+        self.shown_hints(area).iter().map(columns).sum::<usize>() as u16
     }
 
     fn head(&self, area: Rect, buffer: &mut Buffer) {

@@ -2,11 +2,16 @@
 
 use piw_protocol::view::RunView;
 
-use crate::text::clean;
+use crate::text::{clean, clean_lines};
+use crate::viewer::inspector::rows::bytes;
 use crate::viewer::message::{Command, Effect};
 use crate::viewer::model::Model;
-use crate::viewer::popup::{Popup, editor::Editor};
-use crate::viewer::run::Run;
+use crate::viewer::popup::{Popup, answer::Asked, editor::Editor};
+use crate::viewer::run::question::Question;
+use crate::viewer::run::{Loaded, Run};
+
+/// Lines of a summary that are shown at most.
+const SUMMARY: usize = 100;
 
 /// Sends a command, or opens the popup that comes before it; says why when it is not on offer.
 pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
@@ -46,13 +51,17 @@ pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
             });
         }
         Command::Answer(_) => {
-            let question = question(run, &view);
+            let asked = asked(run, &view);
+            let content = Question::of(&view).and_then(|question| question.content().cloned());
             model.popup = Some(Popup::Answer {
                 run_id,
                 revision,
-                question,
+                asked,
                 editor: Editor::default(),
             });
+            // A large request is fetched: nobody can answer what they cannot read.
+            let fetch = content.and_then(|content| model.run.as_mut().and_then(|run| run.want_content(&content)));
+            return fetch.into_iter().collect();
         }
         command => {
             return vec![Effect::Command {
@@ -65,15 +74,62 @@ pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
     Vec::new()
 }
 
-/// What a checkpoint asks: its summary or the run's reason, and what the answer decides, with an example.
-fn question(run: &Run, view: &RunView) -> Vec<String> {
+/// Shows in an open answer dialog what has arrived since; what was typed and the scroll position stay.
+pub fn refresh_asked(model: &mut Model) {
+    let Some(run) = &model.run else { return };
+    if let Some(Popup::Answer {
+        run_id,
+        revision,
+        asked: shown,
+        ..
+    }) = &mut model.popup
+        && *run_id == run.run_id
+        && let Some(view) = &run.view
+        && view.run_revision == *revision
+    {
+        *shown = Asked {
+            top: shown.top,
+            ..asked(run, view)
+        };
+    }
+}
+
+/// What a checkpoint asks: the summary and the request of the waiting attempt, and what the answer decides.
+fn asked(run: &Run, view: &RunView) -> Asked {
+    let question = Question::of(view).map(|question| question.with_content(run));
     let id = view.state.waiting_on.as_deref().unwrap_or_default();
     let graph = run.graph.as_ref();
-    let node = graph.and_then(|graph| graph.node(id).map(|index| (graph, index)));
+    let node = graph.and_then(|graph| graph.node(id).map(|index| &graph.nodes[index]));
     let reason = view.display.reason.as_deref().unwrap_or("an answer is wanted");
-    let summary = node.and_then(|(graph, index)| graph.nodes[index].summary.as_deref());
-    let mut lines = vec![clean(&format!("{id}: {}", summary.unwrap_or(reason))).into_owned()];
-    let Some((graph, index)) = node else { return lines };
+    let summary = question.as_ref().and_then(|question| question.summary.as_deref());
+    let summary = summary.or_else(|| node.and_then(|node| node.summary.as_deref()));
+    let (mut lines, _) = clean_lines(&format!("{id}: {}", summary.unwrap_or(reason)), SUMMARY);
+    if let Some(question) = question {
+        let mut request = question.request_lines();
+        if let Some(content) = question.content() {
+            request.push(match run.contents.get(&content.sha256) {
+                Some(Loaded::Failed(error)) => format!("the request cannot be shown: {}", clean(error)),
+                _ => format!("loading the request, {} …", bytes(content.bytes)),
+            });
+        }
+        if !request.is_empty() {
+            lines.push(String::new());
+            lines.append(&mut request);
+        }
+    }
+    Asked {
+        lines,
+        hints: decides(run, id),
+        top: 0,
+    }
+}
+
+/// What the answer decides, with an example, when a branch follows the node.
+fn decides(run: &Run, id: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Some((graph, index)) = run.graph.as_ref().and_then(|graph| Some((graph, graph.node(id)?))) else {
+        return lines;
+    };
     let ways = graph.edges.iter().filter(|edge| edge.from == index);
     let labels: Vec<&str> = ways
         .map(|edge| edge.label.as_str())

@@ -83,6 +83,7 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
         }
         Message::Content { sha256, result } => {
             content(model, &sha256, result);
+            super::control::refresh_asked(model);
             Vec::new()
         }
         Message::NotSaved(error) => {

@@ -1,11 +1,12 @@
 //! Keys and named actions.
 
 use crossterm::event::KeyEvent;
+use ratatui::layout::Rect;
 
 use super::control::command;
 use super::search::{filter_key, find, refilter, search_key};
 use super::{inspector_height, inspector_rows, seek};
-use crate::text::clean;
+use crate::text::{clean, counted};
 use crate::viewer::action::{self, Action};
 use crate::viewer::config::Setting;
 use crate::viewer::graph::Density;
@@ -22,7 +23,8 @@ use crate::viewer::theme::Theme;
 pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
     if let Some(popup) = &mut model.popup {
         model.dirty = true;
-        let reply = popup.key(key);
+        let screen = Rect::new(0, 0, model.size.0, model.size.1);
+        let reply = popup.key(key, screen);
         return answer(model, reply);
     }
     if model.browser.typing {
@@ -520,7 +522,10 @@ fn copy(model: &mut Model) -> Vec<Effect> {
     };
     match text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
         Some(text) => {
-            model.toast(&format!("copied {} characters", text.chars().count()), false);
+            model.toast(
+                &format!("copied {}", counted(text.chars().count() as u64, "character")),
+                false,
+            );
             vec![Effect::Copy(text)]
         }
         None => Vec::new(),

@@ -8,6 +8,7 @@ mod search;
 
 use crossterm::event::{Event, KeyEventKind};
 
+use super::graph_panel::{AUTOMATIC, GraphPanel};
 use super::inspector::rows::Row;
 use super::message::{Effect, Message};
 use super::model::Model;
@@ -119,16 +120,11 @@ fn settle(model: &mut Model) -> Vec<Effect> {
     if let Some(run) = &mut model.run {
         effects.extend(run.want_drawing(model.graph.density));
         if !model.graph.chosen {
-            for density in super::graph::Density::ALL {
+            for density in AUTOMATIC {
                 effects.extend(run.want_drawing(density));
             }
-            if let Some(best) = super::graph_panel::GraphPanel::best(run, screen.graph) {
+            if let Some(best) = GraphPanel::best(run, screen.graph) {
                 model.graph.density = best;
-            } else if super::graph::Density::ALL
-                .iter()
-                .all(|density| run.drawing(*density).is_some())
-            {
-                model.graph.density = super::graph::Density::Boxed;
             }
         }
         model.graph.settle(run, screen.graph);

@@ -60,6 +60,11 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
     };
     let area = popup.area(whole);
     let inner = inside(area);
+    if let (Popup::Answer { asked, .. }, MouseEventKind::ScrollUp | MouseEventKind::ScrollDown) = (&mut *popup, kind) {
+        asked.scroll(if kind == MouseEventKind::ScrollUp { -3 } else { 3 }, whole);
+        model.dirty = true;
+        return Vec::new();
+    }
     let press = match kind {
         MouseEventKind::ScrollUp => key(KeyCode::Up),
         MouseEventKind::ScrollDown => key(KeyCode::Down),
@@ -94,7 +99,7 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
         _ => return Vec::new(),
     };
     model.dirty = true;
-    let reply = popup.key(&press);
+    let reply = popup.key(&press, whole);
     keys::answer(model, reply)
 }
 
