@@ -14,6 +14,7 @@ mod failure;
 mod handle;
 mod journal;
 mod loader;
+mod memory;
 mod modules;
 mod natives;
 mod nesting;

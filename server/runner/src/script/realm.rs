@@ -21,6 +21,7 @@ use super::api::{CallArgs, CallError, CallErrorKind, CallbackRef, ConsoleLevel, 
 use super::failure::{Failure, NOTHING_THROWN, UNSETTLED, label, link_error, thrown_text, without_class};
 use super::journal::Journal;
 use super::loader::{GlueSlot, Load, Resolve};
+use super::memory::{Counting, Peak};
 use super::modules::Modules;
 use super::natives;
 use super::shared::{Console, EVENT_QUEUE, Event, Shared, Stop, Timers};
@@ -44,6 +45,7 @@ pub(super) struct Realm {
     glue: GlueSlot,
     context: Context,
     runtime: Runtime,
+    memory: Rc<Peak>,
     pub shared: Rc<Shared>,
     events: Receiver<Event>,
 }
@@ -83,7 +85,8 @@ impl Realm {
             unhandled: HashMap::new().into(),
         });
         let glue = GlueSlot::default();
-        let runtime = Runtime::new().map_err(|error| error.to_string())?;
+        let memory = Rc::new(Peak::default());
+        let runtime = Runtime::new_with_alloc(Counting(Rc::clone(&memory))).map_err(|error| error.to_string())?;
         runtime.set_memory_limit(parts.options.memory_limit);
         runtime.set_max_stack_size(parts.options.stack_limit);
         let watched = Rc::clone(&shared);
@@ -118,6 +121,7 @@ impl Realm {
             glue,
             context,
             runtime,
+            memory,
             shared,
             events,
         })
@@ -178,6 +182,7 @@ impl Realm {
     /// Runs one callback to its end and drops what it left running.
     pub(super) async fn call(&mut self, callback: &CallbackRef, args: CallArgs) -> Result<Json, CallError> {
         let gate = args.pure.then(|| label(callback));
+        self.memory.reset();
         self.shared
             .begin(gate, args.deadline, args.cancel.clone(), args.publish.clone());
         let result = self.call_inner(callback, &args).await;
@@ -275,6 +280,7 @@ impl Realm {
     /// Prepares for `evaluate` and friends.
     pub(super) fn begin_load(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
+        self.memory.reset();
         self.shared
             .begin(None, Some(deadline), tokio_util::sync::CancellationToken::new(), None);
         self.shared.loader_open.set(true);
@@ -567,11 +573,12 @@ impl Realm {
         format!("out of memory: scripts may use {limit}")
     }
 
-    /// When memory is so short that no error object can be made, the engine throws `null`.
+    /// When memory is so short that no error object can be made, the engine throws `null`, or, in a job, nothing at all, so that
+    /// a promise is never settled.
     fn recognise_exhaustion(&self, failure: Failure) -> Failure {
-        let used = usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0);
-        let limit = self.shared.options.memory_limit;
-        if failure.message == NOTHING_THROWN && used > limit / 2 {
+        let short = self.memory.reached(self.shared.options.memory_limit);
+        let wordless = failure.message == NOTHING_THROWN || failure.code.as_deref() == Some(UNSETTLED);
+        if wordless && short {
             return Failure::new(CallErrorKind::OutOfMemory, self.out_of_memory());
         }
         failure

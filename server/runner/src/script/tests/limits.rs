@@ -381,3 +381,42 @@ async fn positions_in_stacks_are_those_of_the_typescript() {
     assert!(lines[1].contains("p.workflow.ts:14:"), "{stack}");
     assert!(!stack.contains("piw:"), "{stack}");
 }
+
+/// However memory runs out, also when nothing is left for an error object, the failure says so.
+#[tokio::test]
+async fn every_flood_is_called_out_of_memory() {
+    let mut project = Project::new();
+    project.options.memory_limit = 8 << 20;
+    let bodies = [
+        "const a: any[] = []; for (;;) a.push({ a: 1 });",
+        "let a: any = null; for (;;) a = [a];",
+        "let a: any = null; for (;;) { const b = a; a = () => b; }",
+        "const a: any = {}; for (let i = 0; ; i++) a['k' + i] = i;",
+        "const a = new Map(); for (let i = 0; ; i++) a.set(i, { i });",
+        "const a: any[] = []; for (;;) a.push(Promise.resolve());",
+        "const a: any[] = []; for (;;) { a.push({}); await null; }",
+        "const a: any[] = []; for (;;) { try { a.push({}); } catch (e) { a.push({}, {}, {}); throw e; } }",
+        "const a: any[] = []; for (;;) a.push(JSON.parse('{\"a\":[1,2,3]}'));",
+        "const a: any[] = []; for (;;) a.push(new Uint8Array(8));",
+        "const a: any[] = []; for (;;) a.push(/x/);",
+    ];
+    for (at, body) in bodies.into_iter().enumerate() {
+        let kind = kind_of(&project, at % 2 == 0, body, 20_000).await;
+        assert_eq!(kind, CallErrorKind::OutOfMemory, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_null_thrown_after_a_flood_is_a_thrown_null() {
+    let mut project = Project::new();
+    project.options.memory_limit = 8 << 20;
+    let body = "if ((globalThis as any).flooded) throw null; (globalThis as any).flooded = true; const a: any[] = []; for (;;) a.push({ a: 1 });";
+    let text = one_node("action", "", body);
+    let (host, _) = project.load("a.workflow.ts", &text).await.unwrap();
+    host.open_scope("", &Value::Null);
+    let flood = host.call(run("a"), within(false, 20_000)).await.unwrap_err();
+    assert_eq!(flood.kind, CallErrorKind::OutOfMemory, "{flood:?}");
+    assert_eq!(flood.message, "out of memory: scripts may use 8388608 bytes (8 MiB)");
+    let thrown = host.call(run("a"), within(false, 20_000)).await.unwrap_err();
+    assert_eq!(thrown.message, "thrown value null");
+}
