@@ -56,7 +56,9 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
 /// A number of bytes as limits are written: `16777216 bytes (16 MiB)`.
 pub(crate) fn in_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let unit = UNITS.iter().find(|(_, size)| bytes >= *size && bytes % *size == 0);
+    let unit = UNITS
+        .iter()
+        .find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
     match unit {
         Some((unit, size)) => format!("{bytes} bytes ({} {unit})", bytes / size),
         None => format!("{bytes} bytes"),
