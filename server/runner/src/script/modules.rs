@@ -20,7 +20,7 @@ use super::transpile;
 use crate::regular;
 
 /// Largest source file that is read as a module.
-const MAX_SOURCE: u64 = 16 << 20;
+pub(super) const MAX_SOURCE: u64 = 16 << 20;
 
 /// How a module is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use super::api::{
 };
 use super::failure::Failure;
 use super::journal::{Journal, Record};
-use super::modules::Modules;
+use super::modules::{MAX_SOURCE, Modules};
 use super::realm::{Parts, Realm};
 use super::shared::Console;
+use crate::regular::{self, ReadError};
 
 /// Deepest nesting of dynamic includes, as for all includes.
 const MAX_INCLUDES: usize = 4_096;
@@ -289,13 +290,22 @@ fn local_file(reference: &str, from: &str) -> Option<Result<Entry, String>> {
         }
         plain
     });
-    Some(match std::fs::read(&plain) {
+    Some(match regular::read(&plain, MAX_SOURCE) {
         Ok(bytes) => Ok(Entry::File {
             path: plain,
             bytes: bytes.into(),
         }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("no such file: {}", plain.display())),
-        Err(error) => Err(format!("{}: {error}", plain.display())),
+        Err(ReadError::TooLarge) => {
+            let limit = regular::in_bytes(MAX_SOURCE);
+            Err(format!(
+                "{}: it has more than {limit}, the limit of a module",
+                plain.display()
+            ))
+        }
+        Err(ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("no such file: {}", plain.display()))
+        }
+        Err(ReadError::Io(error)) => Err(format!("{}: {error}", plain.display())),
     })
 }
 

@@ -145,3 +145,15 @@ fn what_cannot_be_executed_yet_is_named() {
         resolved.unsupported
     );
 }
+
+#[test]
+fn a_named_pipe_is_refused_without_waiting_for_a_writer() {
+    let project = Project::new("");
+    let pipe = project.path().join("pipe.workflow.ts");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let ResolveResponse::Refused(error) = resolve(&project, "./pipe.workflow.ts", None) else {
+        panic!("not refused");
+    };
+    let expected = format!("cannot read {}: it is a named pipe, no regular file", pipe.display());
+    assert_eq!(error.message, expected);
+}

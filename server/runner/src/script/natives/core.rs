@@ -8,6 +8,7 @@ use rquickjs::context::EvalOptions;
 use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Value};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
+use crate::regular::in_bytes;
 use crate::script::api::ConsoleLevel;
 use crate::script::builtins;
 use crate::script::loader::throw_import;
@@ -347,7 +348,7 @@ fn bytes<'js>(ctx: &Ctx<'js>, host: &Object<'js>) -> Result<()> {
                 if length > MOST {
                     return Err(Exception::throw_range(
                         &ctx,
-                        &format!("at most {MOST} random bytes at once, not {length}"),
+                        &format!("at most {} of random data at once, not {length}", in_bytes(MOST as u64)),
                     ));
                 }
                 let mut bytes = vec![0; length];

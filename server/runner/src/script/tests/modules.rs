@@ -304,6 +304,18 @@ async fn includes_mount_imported_and_named_workflows() {
 }
 
 #[tokio::test]
+async fn an_included_path_must_be_a_regular_file() {
+    let project = Project::new();
+    let pipe = project.path("pipe.workflow.ts");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let text = parent("includeWorkflow({ workflow: './pipe.workflow.ts' })", "");
+    let error = project.load("p.workflow.ts", &text).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind, LoadErrorKind::Include, "{error}");
+    let why = format!("{}: it is a named pipe, no regular file", pipe.display());
+    assert!(error.message.contains(&why), "{error}");
+}
+
+#[tokio::test]
 async fn include_cycles_are_refused_with_the_chain() {
     let project = Project::new();
     project.write(
