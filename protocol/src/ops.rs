@@ -85,8 +85,11 @@ pub struct RunStart {
 pub struct RunReceipt {
     /// The run acted on, or created.
     pub run_id: String,
-    /// Durable status after the command.
+    /// Durable status after the command. A paused run keeps the status that it was paused in; see `paused`.
     pub status: RunStatus,
+    /// Whether the run is paused after the command; absent when it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Execution revision after the command.
     pub run_revision: u64,
     /// The run that a restart or an answer created.

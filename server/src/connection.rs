@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::publish::{ConnectionSink, EventFrame};
-use crate::server::Server;
+use crate::server::{Counted, MAX_CONNECTIONS, Server};
 
 /// Requests of one connection in work at once, answers that wait for the socket included. Further ones wait in the socket.
 pub(crate) const REQUESTS_AT_ONCE: usize = 16;
@@ -60,10 +60,21 @@ enum Closed {
     Envelope(#[from] envelope::EnvelopeError),
     #[error("the rest of a begun frame did not arrive within {} s", FRAME_TIMEOUT.as_secs())]
     HalfFrame,
+    #[error("the server has {MAX_CONNECTIONS} connections, which is the limit; this one never sent a request")]
+    Displaced,
 }
 
-/// Serves one connection until either side closes it.
-pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id: String) {
+impl Closed {
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Displaced => "too_many_connections",
+            Self::Io(_) | Self::Frame(_) | Self::Envelope(_) | Self::HalfFrame => "bad_frame",
+        }
+    }
+}
+
+/// Serves one connection until either side closes it, or it has to leave for another.
+pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id: String, counted: Counted) {
     let (read, write) = stream.into_split();
     let sink = ConnectionSink::new();
     let gone = CancellationToken::new();
@@ -78,7 +89,8 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
     };
     reader.hello(&connection_id);
     let closed = tokio::select! {
-        result = reader.read(read) => result,
+        result = reader.read(read, &counted) => result,
+        () = counted.displaced() => Err(Closed::Displaced),
         () = gone.cancelled() => Ok(()),
         () = server.closing() => Ok(()),
     };
@@ -126,7 +138,7 @@ impl Reader {
 
     fn farewell(&self, error: &Closed) {
         if !matches!(error, Closed::Io(_)) {
-            let bytes = unavailable("bad_frame", error.to_string());
+            let bytes = unavailable(error.reason(), error.to_string());
             let _ = self.lines.send(Line {
                 bytes,
                 _permits: (None, None),
@@ -136,13 +148,14 @@ impl Reader {
     }
 
     /// Reads requests until the client closes its side. A frame that has begun must end in time.
-    async fn read(&mut self, mut stream: OwnedReadHalf) -> Result<(), Closed> {
+    async fn read(&mut self, mut stream: OwnedReadHalf, counted: &Counted) -> Result<(), Closed> {
         let mut decoder = Decoder::new();
         let mut buffer = vec![0_u8; READ_BUFFER].into_boxed_slice();
         loop {
             while let Some(frame) = decoder.next_frame()? {
                 let request = envelope::parse_request(&frame)?;
                 drop(frame);
+                counted.has_spoken();
                 self.accept(request).await;
             }
             let count = if decoder.pending() == 0 {

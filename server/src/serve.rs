@@ -110,8 +110,7 @@ impl Serving {
         let server = Arc::clone(&self.server);
         let id = format!("{}-{}", server.epoch, counted.number());
         tokio::spawn(async move {
-            connection::serve(server, stream, id).await;
-            drop(counted);
+            connection::serve(server, stream, id, counted).await;
         });
     }
 

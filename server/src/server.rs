@@ -1,11 +1,13 @@
 //! What every part of a running server shares.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use piw_state::State;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
 use crate::inflight::InFlight;
@@ -15,8 +17,10 @@ use crate::publish::Publisher;
 use crate::supervise::live::{Executing, LiveRunners};
 use crate::supervise::resolve::Resolvers;
 
-/// Connections at once; one more is refused with a message.
+/// Connections at once; one more displaces one that never asked for anything, or is refused with a message.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
+/// Displaced connections that may still be taking their last message.
+const MAX_LEAVING: usize = 64;
 
 /// Somebody wants the server to end.
 #[derive(Debug)]
@@ -70,31 +74,47 @@ impl Server {
     }
 }
 
-/// Counts connections. Clones share the count.
+/// Counts connections and knows which of them never asked for anything. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Connections {
     open: Arc<watch::Sender<usize>>,
     total: Arc<AtomicU64>,
+    silent: Silent,
 }
+
+/// Connections without a complete request, oldest first, and how to close them.
+type Silent = Arc<Mutex<BTreeMap<u64, CancellationToken>>>;
 
 /// A connection that counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     open: Arc<watch::Sender<usize>>,
     number: u64,
+    silent: Silent,
+    displaced: CancellationToken,
 }
 
 impl Connections {
-    /// Counts one more; `None` when there are as many as there may be.
+    /// Counts one more. When there are as many as there may be, the oldest one that never sent a complete request has to
+    /// leave for it; `None` when there is no such one, or too many are on their way out.
     pub(crate) fn enter(&self) -> Option<Counted> {
-        if *self.open.borrow() >= MAX_CONNECTIONS {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = *self.open.borrow();
+        if open >= MAX_CONNECTIONS + MAX_LEAVING {
             return None;
+        }
+        if open >= MAX_CONNECTIONS {
+            silent.pop_first()?.1.cancel();
         }
         self.open.send_modify(|count| *count += 1);
         let number = self.total.fetch_add(1, Ordering::Relaxed) + 1;
+        let displaced = CancellationToken::new();
+        silent.insert(number, displaced.clone());
         Some(Counted {
             open: Arc::clone(&self.open),
             number,
+            silent: Arc::clone(&self.silent),
+            displaced,
         })
     }
 
@@ -109,10 +129,24 @@ impl Counted {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+
+    /// A complete request came: the connection keeps its place.
+    pub(crate) fn has_spoken(&self) {
+        self.silent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.number);
+    }
+
+    /// Resolves when the connection has to leave for another.
+    pub(crate) async fn displaced(&self) {
+        self.displaced.cancelled().await;
+    }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.has_spoken();
         self.open.send_modify(|count| *count -= 1);
     }
 }

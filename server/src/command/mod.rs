@@ -17,8 +17,8 @@ use std::sync::Arc;
 use piw_protocol::envelope::{Outcome, Request};
 use piw_protocol::ops::{Operation, RunReceipt};
 use piw_state::{CommandIdentity, Receipted, StateError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, unavailable};
 use crate::connection::Context;
@@ -27,6 +27,11 @@ use crate::server::Server;
 impl Server {
     /// Answers one request.
     pub(crate) async fn answer(self: &Arc<Self>, context: &Context, request: Request) -> Answer {
+        if takes_nothing(request.operation)
+            && let Err(answer) = payload::<Nothing>(&request)
+        {
+            return answer;
+        }
         match request.operation {
             Operation::RunStart => self.run_start(request).await,
             Operation::RunPause => self.run_pause(&request).await,
@@ -57,6 +62,24 @@ impl Server {
 fn not_built(operation: Operation) -> Answer {
     let message = format!("{} is not built in this version", operation.name());
     Answer::refuse(Outcome::Unavailable, "not_built", &message)
+}
+
+/// The payload of operations that take none: an empty object.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+const fn takes_nothing(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::RunPause
+            | Operation::RunResume
+            | Operation::RunCancel
+            | Operation::RunRestart
+            | Operation::RunStatus
+            | Operation::ViewRunGet
+            | Operation::ServerStatus
+    )
 }
 
 /// The operation's payload, or the answer that says what is wrong with it.

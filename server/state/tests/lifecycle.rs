@@ -138,6 +138,8 @@ async fn pause_and_resume_repeat_only_the_unfinished_node() {
         .await
         .expect("pause");
     assert_eq!(paused.receipted.outcome, Outcome::Accepted);
+    let receipt = paused.receipted.receipt.expect("receipt");
+    assert_eq!((receipt.status, receipt.paused), (RunStatus::Running, true));
     let stop = paused.stop.expect("a runner is to be stopped");
     assert_eq!((stop.generation, stop.pid), (1, Some(1001)));
     assert_eq!(facts(&state, &id).await, ("running".into(), "parked".into(), false, 1));

@@ -130,6 +130,9 @@ fn a_client_that_pipelines_and_closes_its_side_gets_every_answer() {
 fn too_many_connections_are_refused_with_a_message_until_one_leaves() {
     let server = server();
     let mut clients: Vec<RawClient> = (0..256).map(|_| server.client()).collect();
+    for client in &mut clients {
+        let _ = client.request(Operation::ServerStatus, None, &json!({}));
+    }
     let refused = |places| {
         let stream = std::os::unix::net::UnixStream::connect(places).unwrap();
         let mut line = String::new();
@@ -143,6 +146,40 @@ fn too_many_connections_are_refused_with_a_message_until_one_leaves() {
     drop(clients);
     let others = || (0..8).all(|_| !refused(&server.places.socket));
     wait_until("the others have left", others);
+}
+
+#[test]
+fn silent_connections_make_room_for_one_that_asks() {
+    let server = server();
+    let mut asking = server.client();
+    let _ = asking.request(Operation::ServerStatus, None, &json!({}));
+    let mut silent: Vec<RawClient> = (0..256).map(|_| server.client()).collect();
+    let mut late = server.client();
+    for client in [&mut late, &mut asking] {
+        assert_eq!(
+            client.request(Operation::ServerStatus, None, &json!({})).outcome,
+            Outcome::Accepted
+        );
+    }
+    assert!(farewell(&mut silent[0]).contains("never sent a request"));
+    let (ended, _dir) = server.stop();
+    assert!(ended.is_ok(), "{ended:?}");
+}
+
+#[test]
+fn an_operation_without_a_payload_refuses_fields() {
+    let server = server();
+    let mut client = server.client();
+    for operation in [
+        Operation::ServerStatus,
+        Operation::RunPause,
+        Operation::RunStatus,
+        Operation::ViewRunGet,
+    ] {
+        let response = client.request(operation, Some("r"), &json!({"extra": 1}));
+        assert!(!response.outcome.is_success(), "{response:?}");
+        assert!(response.error.unwrap().message.contains("extra"), "{operation:?}");
+    }
 }
 
 #[test]

@@ -150,7 +150,11 @@ fn decided(model: &mut Model, command: &Command, run_id: &str, result: Result<pi
     let name = command.control();
     match result {
         Ok(receipt) => {
-            let status = format!("{:?}", receipt.status).to_lowercase();
+            let status = if receipt.paused {
+                "paused".to_owned()
+            } else {
+                format!("{:?}", receipt.status).to_lowercase()
+            };
             let more = match (&receipt.message, &receipt.new_run_id) {
                 (Some(message), _) => format!(": {message}"),
                 (None, Some(new)) => format!(": new run {new}"),

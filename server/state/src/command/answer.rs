@@ -130,6 +130,7 @@ fn settle(
         message: Some(format!("continued by run {child_id}")),
         run_id,
         status: RunStatus::Completed,
+        paused: false,
         run_revision: revision,
         new_run_id: Some(child_id),
     };

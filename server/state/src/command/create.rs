@@ -105,6 +105,7 @@ impl State {
                 let receipt = RunReceipt {
                     run_id,
                     status: RunStatus::Queued,
+                    paused: false,
                     run_revision: 1,
                     new_run_id: None,
                     message: None,

@@ -157,9 +157,14 @@ fn refuse(tx: &mut Tx<'_>, live: Live, refusal: &Refusal) -> Decision<RunReceipt
 fn accept(tx: &mut Tx<'_>, live: Live, message: Option<String>) -> Result<Decision<RunReceipt>, StateError> {
     let (key, run_id, status) = (live.key, live.run_id.to_string(), live.status);
     let revision = live.save(tx, crate::live::Bump::Execution)?;
+    let paused = tx
+        .db
+        .prepare_cached("SELECT paused_at IS NOT NULL FROM runs WHERE id = ?1")?
+        .query_row([key], |row| row.get(0))?;
     let receipt = RunReceipt {
         run_id,
         status,
+        paused,
         run_revision: revision,
         new_run_id: None,
         message,

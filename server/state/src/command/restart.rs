@@ -128,6 +128,7 @@ impl State {
                 let receipt = RunReceipt {
                     run_id,
                     status,
+                    paused: false,
                     run_revision: revision,
                     new_run_id: Some(new_run_id),
                     message: None,
