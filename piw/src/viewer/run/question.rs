@@ -83,13 +83,13 @@ impl Question {
         }
     }
 
-    /// The request as neutralised lines: text as it is, anything else as indented JSON. Content that is not there yet is
-    /// none.
+    /// The request as neutralised lines: text as it is, anything else as indented JSON in which line ends of
+    /// texts are line ends. Content that is not there yet is none.
     #[must_use]
     pub fn request_lines(&self) -> Vec<String> {
         let text = match &self.request {
             Some(ViewValue::Inline(Value::String(text))) => text.clone(),
-            Some(ViewValue::Inline(value)) => serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()),
+            Some(ViewValue::Inline(value)) => readable(value),
             Some(ViewValue::Artifact(_)) | None => return Vec::new(),
         };
         let (mut lines, more) = clean_lines(&text, SHOWN);
@@ -98,6 +98,23 @@ impl Question {
         }
         lines
     }
+}
+
+/// Indented JSON with the line ends of its texts as line ends: for reading, not for parsing.
+fn readable(value: &Value) -> String {
+    let encoded = serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string());
+    let mut out = String::with_capacity(encoded.len());
+    let mut chars = encoded.chars();
+    while let Some(c) = chars.next() {
+        match (c, if c == '\\' { chars.next() } else { None }) {
+            ('\\', Some('n')) => out.push('\n'),
+            (c, escaped) => {
+                out.push(c);
+                out.extend(escaped);
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -127,6 +144,11 @@ mod tests {
         assert_eq!(question.summary, None, "any other object is a request as a whole");
         assert!(question.request.is_some());
         assert_eq!(asked(&Value::Null).request, None);
+        let question = asked(&json!({"path": "C:\\new", "text": "one\ntwo"}));
+        assert_eq!(
+            question.request_lines(),
+            ["{", "  \"path\": \"C:\\\\new\",", "  \"text\": \"one", "two\"", "}"]
+        );
         assert_eq!(asked(&json!("a\u{1b}[2J\nb")).request_lines(), ["a␛[2J", "b"]);
     }
 
