@@ -279,6 +279,9 @@ pub struct ServerStatusReport {
     pub ambiguous_effects: u64,
     /// Last finished retention sweep.
     pub last_sweep: Option<String>,
+    /// Why the newest write of the state failed, while writes fail: a full disk, for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_error: Option<String>,
 }
 
 /// Payload of `workflow.check`: load and validate without starting.

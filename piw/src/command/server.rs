@@ -99,7 +99,7 @@ fn status(args: &JsonFlag) -> Outcome {
 }
 
 fn human(report: &ServerStatusReport) -> String {
-    let rows = [
+    let mut rows = vec![
         ("state", report.state.clone()),
         ("version", report.version.clone()),
         ("pid", report.pid.to_string()),
@@ -127,7 +127,14 @@ fn human(report: &ServerStatusReport) -> String {
             report.last_sweep.clone().unwrap_or_else(|| "never".to_owned()),
         ),
     ];
-    output::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
+    if let Some(error) = &report.write_error {
+        rows.push(("cannot write", error.clone()));
+    }
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
+    output::table(&rows)
 }
 
 /// Stops the server; answers whether one ran.

@@ -41,6 +41,7 @@ impl Server {
             pending_interactions: counts.pending_interactions,
             ambiguous_effects: counts.ambiguous_effects,
             last_sweep: counts.last_sweep,
+            write_error: self.state.write_error(),
         })
     }
 

@@ -26,9 +26,12 @@ const OVERRUN: Duration = Duration::from_secs(90);
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long a runner may take to abort its node, before it is ended from outside.
 const ABORT: Duration = Duration::from_secs(5);
-/// First pause before a message is applied again, and the pause at which the server gives up.
+/// First pause before a message is applied again.
 const RETRY: Duration = Duration::from_millis(100);
-const RETRY_LIMIT: Duration = Duration::from_secs(6);
+/// Longest pause between two attempts.
+const RETRY_MOST: Duration = Duration::from_secs(1);
+/// How long it is tried: a claim holds for 30 s and is renewed every 10 s, so it holds at least this long once renewing fails too.
+const RETRY_FOR: Duration = Duration::from_secs(20);
 /// Bytes of user output kept of one generation.
 const OUTPUT_LIMIT: usize = 256 * 1024;
 
@@ -254,18 +257,19 @@ impl<'a> Session<'a> {
 
     async fn apply(&self, message: &ChildMessage) -> Result<ServerReply, End> {
         let mut pause = RETRY;
+        let give_up = Instant::now() + RETRY_FOR;
         loop {
             match self.state.apply_child(self.claim, message.clone()).await {
                 Ok(reply) => return Ok(reply),
                 Err(StateError::Invalid(why)) => return Ok(reply(message, ReplyOutcome::Rejected, Some(&why))),
                 // A full disk or a foreign lock may pass while the claim holds; the runner waits.
-                Err(error @ (StateError::DiskFull(_) | StateError::Busy(_))) if pause < RETRY_LIMIT => {
+                Err(error @ (StateError::DiskFull(_) | StateError::Busy(_))) if Instant::now() < give_up => {
                     tracing::warn!(run_id = %self.claim.run_id, %error, "a runner's message cannot be applied yet");
                 }
                 Err(error) => return Err(End::Failed(error)),
             }
             tokio::time::sleep(pause).await;
-            pause *= 2;
+            pause = (pause * 2).min(RETRY_MOST);
         }
     }
 

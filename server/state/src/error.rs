@@ -66,6 +66,16 @@ pub enum ClaimLost {
     GenerationChanged,
 }
 
+impl StateError {
+    /// The file could not be written; the same write may succeed later.
+    pub(crate) const fn is_of_the_disk(&self) -> bool {
+        matches!(
+            self,
+            Self::DiskFull(_) | Self::ReadOnly(_) | Self::Busy(_) | Self::Io(_)
+        )
+    }
+}
+
 impl From<rusqlite::Error> for StateError {
     fn from(error: rusqlite::Error) -> Self {
         let text = error.to_string();

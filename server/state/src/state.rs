@@ -1,7 +1,7 @@
 //! The handle of an open database.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -49,6 +49,7 @@ pub struct State {
     clock: Arc<dyn Clock>,
     dir: Arc<Path>,
     uploads: Arc<Uploads>,
+    write_error: Arc<Mutex<Option<String>>>,
 }
 
 impl std::fmt::Debug for State {
@@ -74,6 +75,7 @@ impl State {
             clock: options.clock,
             dir: options.dir.into(),
             uploads: Arc::new(Uploads::default()),
+            write_error: Arc::default(),
         })
     }
 
@@ -114,6 +116,12 @@ impl State {
         self.writer.close();
     }
 
+    /// Why the disk did not take the newest write, for as long as no later one succeeded.
+    #[must_use]
+    pub fn write_error(&self) -> Option<String> {
+        self.write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn uploads(&self) -> &Uploads {
         &self.uploads
     }
@@ -123,6 +131,14 @@ impl State {
         T: Send + 'static,
         F: FnOnce(&mut Tx<'_>) -> Result<T, StateError> + Send + 'static,
     {
-        self.writer.run(name, authority, work).await
+        let result = self.writer.run(name, authority, work).await;
+        let failed = match &result {
+            Err(error) if error.is_of_the_disk() => Some(error.to_string()),
+            // Decided or refused without writing: nothing is known about the disk.
+            Err(_) => return result,
+            Ok(_) => None,
+        };
+        *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        result
     }
 }

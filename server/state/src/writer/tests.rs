@@ -120,9 +120,11 @@ async fn a_full_disk_fails_the_write_and_only_the_write() {
     limit(1).await.expect("the file's size is the least limit");
     let error = add(&state, "x".repeat(100_000), Ok(())).await.expect_err("no room");
     assert!(matches!(error, StateError::DiskFull(_)), "{error}");
+    assert_eq!(state.write_error(), Some(error.to_string()));
     assert_eq!(paths(&state).await, vec!["before".to_owned()]);
     limit(1_000_000).await.expect("room again");
     add(&state, "x".repeat(100_000), Ok(())).await.expect("room again");
+    assert_eq!(state.write_error(), None);
 }
 
 #[tokio::test]
