@@ -174,9 +174,16 @@ fn a_checkpoint_waits_and_continues_with_the_answer() {
             .contains(&json!("answer"))
     );
     let shown = home.piw(&["show", run_id]).exits(0).stdout;
-    assert!(shown.contains("Go on?") && shown.contains("\"size\": 3"), "what is asked is shown:\n{shown}");
+    assert!(
+        shown.contains("Go on?") && shown.contains("\"size\": 3"),
+        "what is asked is shown:\n{shown}"
+    );
     let again = home.piw(&["run", "gate"]).exits(6);
-    assert!(again.stderr.contains("Go on?") && again.stderr.contains("piw answer"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("Go on?") && again.stderr.contains("piw answer"),
+        "{}",
+        again.stderr
+    );
     let not_json = home.piw(&["answer", run_id, "yes please"]).exits(2);
     assert!(not_json.stderr.contains("not JSON"), "{}", not_json.stderr);
     let answered = home

@@ -254,6 +254,8 @@ fn a_crashing_node_is_executed_again_and_parks_after_three_crashes() {
     world.wait_status(&run, RunStatus::Completed);
     assert_eq!(world.executed(), ["a", "b", "b", "c"]);
     let run = world.start("d:crash");
+    // Between two attempts it is parked for a moment too.
+    world.wait_executed(4 + 3);
     wait_until("it parks", || world.server_status().parked == 1);
     world.wait_no_runner();
     assert_eq!(world.status(&run), RunStatus::Running);
