@@ -140,12 +140,13 @@ impl<'a> Family<'a> {
         self.members.is_empty() && self.strays.is_empty()
     }
 
-    /// Looks who lives. Strays whose parents are gone meanwhile stay known.
+    /// Looks who lives. Strays whose parents are gone meanwhile stay known, and so do members that left the group.
     fn look(&mut self) -> io::Result<()> {
-        self.members = living_members(self.leader)?;
+        let before = std::mem::replace(&mut self.members, living_members(self.leader)?);
         let mut roots: Vec<u32> = self.members.iter().map(|info| info.pid).collect();
-        let mut strays = Vec::new();
-        for stray in &self.strays {
+        let left: Vec<ProcessInfo> = before.into_iter().filter(|known| !roots.contains(&known.pid)).collect();
+        let mut strays: Vec<ProcessInfo> = Vec::new();
+        for stray in self.strays.iter().chain(&left) {
             if stray.identity().liveness()? == crate::Liveness::Running {
                 roots.push(stray.pid);
                 strays.push(stray.clone());
@@ -165,6 +166,12 @@ impl<'a> Family<'a> {
     fn signal(&self, with: Signal) -> io::Result<()> {
         if !self.members.is_empty() {
             signal(self.leader, with)?;
+        }
+        // Who left the group since it was looked at did not get the group's signal.
+        for member in &self.members {
+            if tree::info(member.pid)?.is_some_and(|now| now.group != self.leader.pid) {
+                signal_process(&member.identity(), with)?;
+            }
         }
         for stray in &self.strays {
             signal_process(&stray.identity(), with)?;
