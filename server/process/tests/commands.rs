@@ -119,33 +119,6 @@ fn wait_for_line(from: &mut Option<std::process::ChildStdout>) {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_daemon_that_left_its_session_is_found_through_the_subreaper() {
-    tree::become_subreaper().unwrap();
-    let script = "setsid sh -c 'echo $$; exec sleep 300' & exit 0";
-    let mut command = Held::spawn(shell(script)).unwrap().release().unwrap();
-    assert_eq!(command.exited().await.unwrap(), ExitState::Code(0));
-    let mut line = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(command.stdio.stdout.take().unwrap()),
-        &mut line,
-    )
-    .unwrap();
-    let daemon = piw_process::ProcessIdentity::of(line.trim().parse().unwrap())
-        .unwrap()
-        .unwrap();
-    assert!(
-        group::living_members(&command.identity).unwrap().is_empty(),
-        "it is not in the command's group"
-    );
-    let leader = command.identity.pid;
-    group::end_descendants(std::process::id(), Duration::from_secs(5), &[leader])
-        .await
-        .unwrap();
-    assert_eq!(daemon.liveness().unwrap(), Liveness::Gone);
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
 async fn a_descendant_in_another_session_ends_with_the_group() {
     let script = "setsid sleep 300 & echo $!; wait; sleep 300";
     let mut command = Held::spawn(shell(script)).unwrap().release().unwrap();
