@@ -13,6 +13,7 @@
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
 //! | [`content`], `value` | large values |
+//! | `vfs` | in test builds: a disk that loses unsynced writes and fails on demand |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
 #[cfg(feature = "bench")]
@@ -34,6 +35,8 @@ pub mod schema;
 pub mod server;
 pub mod state;
 pub mod verify;
+#[cfg(feature = "failpoints")]
+pub mod vfs;
 pub mod view_content;
 
 mod cache;

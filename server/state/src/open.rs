@@ -143,6 +143,11 @@ impl OpenError {
 pub(crate) fn open_writer(dir: &Path, now_ms: i64, busy: Option<Duration>) -> Result<Connection, OpenError> {
     make_private_dir(dir)?;
     let path = dir.join(FILE_NAME);
+    #[cfg(feature = "failpoints")]
+    crate::vfs::lay_by_environment(dir).map_err(|error| OpenError::Other {
+        path: path.clone(),
+        detail: error.to_string(),
+    })?;
     let busy = busy.unwrap_or(BUSY);
     if is_new(&path)? {
         create(&path, now_ms, busy)?;
@@ -156,13 +161,34 @@ pub(crate) fn open_writer(dir: &Path, now_ms: i64, busy: Option<Duration>) -> Re
 /// Opens a read-only connection to a database that [`open_writer`] has accepted.
 pub(crate) fn open_reader(dir: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(dir.join(FILE_NAME), flags)?;
+    let connection = connect(dir, dir.join(FILE_NAME), flags)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -1024)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+/// Opens a connection; in test builds perhaps through the layer that a test laid under the directory.
+fn connect(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    #[cfg(feature = "failpoints")]
+    if let Some(vfs) = crate::vfs::vfs_for(dir) {
+        return Connection::open_with_flags_and_vfs(file, flags, vfs);
+    }
+    let _ = dir;
+    Connection::open_with_flags(file, flags)
+}
+
+/// Every commit waits for the disk.
+fn synchronous(path: &Path) -> &'static str {
+    #[cfg(feature = "failpoints")]
+    return crate::vfs::synchronous(path.parent().unwrap_or(path));
+    #[cfg(not(feature = "failpoints"))]
+    {
+        let _ = path;
+        "FULL"
+    }
 }
 
 fn make_private_dir(dir: &Path) -> Result<(), OpenError> {
@@ -210,8 +236,9 @@ fn create(path: &Path, now_ms: i64, busy: Duration) -> Result<(), OpenError> {
         .mode(0o600)
         .open(path);
     drop(file.map_err(|error| OpenError::from_io(path, &error))?);
+    let parent = path.parent().unwrap_or(path);
     let make = || -> rusqlite::Result<()> {
-        let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let mut connection = connect(parent, path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.busy_timeout(busy)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         schema::create(&mut connection, now_ms)?;
@@ -219,9 +246,11 @@ fn create(path: &Path, now_ms: i64, busy: Duration) -> Result<(), OpenError> {
     };
     make().map_err(|error| OpenError::from_sqlite(path, &error))?;
     // The directory entry must survive a power loss together with the file.
-    let parent = path.parent().unwrap_or(path);
     let synced = File::open(parent).and_then(|dir| dir.sync_all());
-    synced.map_err(|error| OpenError::from_io(parent, &error))
+    synced.map_err(|error| OpenError::from_io(parent, &error))?;
+    #[cfg(feature = "failpoints")]
+    crate::vfs::directory_synced(parent);
+    Ok(())
 }
 
 /// Reads the header without SQLite: the program it belongs to and whether the file is whole.
@@ -276,7 +305,7 @@ fn check_contents(path: &Path, busy: Duration) -> Result<(), OpenError> {
     let wal = fs::metadata(with_suffix(path, "-wal")).is_ok_and(|meta| meta.len() > 0);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let uri = format!("file:{}{}", escape_uri(path), if wal { "" } else { "?immutable=1" });
-    let connection = Connection::open_with_flags(uri, flags).map_err(|error| refuse(&error))?;
+    let connection = connect(path.parent().unwrap_or(path), uri, flags).map_err(|error| refuse(&error))?;
     connection.busy_timeout(busy).map_err(|error| refuse(&error))?;
     let stored: Result<(String, i32, String), _> = connection.query_row(
         "SELECT name, version, ddl_sha256 FROM schema_meta WHERE id = 1",
@@ -330,7 +359,7 @@ fn check_contents(path: &Path, busy: Duration) -> Result<(), OpenError> {
 fn open_checked(path: &Path, busy: Duration) -> Result<Connection, OpenError> {
     let refuse = |error: &rusqlite::Error| OpenError::from_sqlite(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| refuse(&error))?;
+    let connection = connect(path.parent().unwrap_or(path), path, flags).map_err(|error| refuse(&error))?;
     if connection.is_readonly("main").map_err(|error| refuse(&error))? {
         let detail = "the file or its directory is read-only".to_owned();
         return Err(OpenError::ReadOnly {
@@ -344,7 +373,7 @@ fn open_checked(path: &Path, busy: Duration) -> Result<Connection, OpenError> {
         if !mode.eq_ignore_ascii_case("wal") {
             return Ok(false);
         }
-        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "synchronous", synchronous(path))?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "wal_autocheckpoint", WAL_AUTOCHECKPOINT)?;
         connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
