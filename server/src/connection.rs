@@ -183,7 +183,9 @@ impl Reader {
         let in_order = is_ordered(request.operation);
         let work = async move {
             let request_id = request.request_id.clone();
+            piw_fault::point!("server::request_read");
             let mut answer = server.answer(&context, request).await;
+            piw_fault::point!("server::before_answer");
             let then = answer.then.take();
             let _ = lines.send(Line {
                 bytes: answer.encode(request_id),
@@ -247,9 +249,16 @@ async fn write_lines(
                     let _ = tokio::time::timeout(FAREWELL_TIMEOUT, stream.write_all(&bytes)).await;
                     break;
                 }
-                Some(line) => stream.write_all(&line.bytes).await,
+                Some(line) => {
+                    let written = stream.write_all(&line.bytes).await;
+                    piw_fault::point!("server::after_answer");
+                    written
+                }
             },
-            Some(frame) = sink.next() => write_event(&mut stream, &frame).await,
+            Some(frame) = sink.next() => {
+                piw_fault::point!("server::before_event");
+                write_event(&mut stream, &frame).await
+            }
         };
         if written.is_err() {
             break;

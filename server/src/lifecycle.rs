@@ -70,6 +70,7 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
     }
     options.places.prepare()?;
     let lock = ServerLock::acquire(&options.places)?;
+    piw_fault::point!("server::locked");
     let log_path = options.places.log();
     log::install(&log_path).map_err(|source| ServerError::Log { path: log_path, source })?;
     if options.signals {
@@ -91,7 +92,9 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
 
 async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result<(), ServerError> {
     let own = ProcessIdentity::own().map_err(ServerError::Runtime)?;
+    piw_fault::point!("server::before_epoch");
     let epoch = take_epoch(&state, &own).await?;
+    piw_fault::point!("server::after_epoch");
     lock.publish(&LockRecord {
         schema: LOCK_SCHEMA.to_owned(),
         pid: own.pid,
@@ -102,6 +105,7 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
         socket: options.places.socket.clone(),
         started_at: piw_state::query::rfc3339(state.clock().wall_ms()),
     })?;
+    piw_fault::point!("server::lock_published");
     recover(&options, &state).await?;
     let (server, supervisor, requests) = assemble(&options, state.clone(), epoch)?;
     let (lost, fenced) = mpsc::channel(1);
@@ -112,7 +116,9 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
         server.admissions.clone(),
         options.max_runners as usize,
     ));
+    piw_fault::point!("server::before_socket");
     let socket = Socket::open(&options.places, lock)?;
+    piw_fault::point!("server::after_socket");
     tracing::info!(epoch, version = PACKAGE_VERSION, pid = own.pid, "ready");
     if options.detached {
         report(&Handshake::Ready);
@@ -126,7 +132,9 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
     };
     let ended = serving.run(&socket).await?;
     tracing::info!(?ended, "ending");
+    piw_fault::point!("server::before_goodbye");
     serve::say_goodbye(&server, socket).await;
+    piw_fault::point!("server::before_release");
     scheduling.abort();
     renewing.abort();
     match ended {
@@ -176,9 +184,12 @@ async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerErr
                 start: recorded.start_identity,
             }),
     );
+    piw_fault::point!("server::before_reap");
     let reaped = registry::reap(left, REAP_GRACE).await;
+    piw_fault::point!("server::after_reap");
     Scratch::clear_all(&options.places);
     let recovered = state.recover().await?;
+    piw_fault::point!("server::recovered");
     tracing::info!(
         reaped,
         claimable = recovered.claimable,

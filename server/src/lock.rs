@@ -152,6 +152,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
+    piw_fault::point!("server::before_lock_rename");
     fs::rename(&temporary, path)
 }
 

@@ -23,7 +23,10 @@ pub(crate) async fn schedule(state: State, supervisor: Supervisor, admissions: A
         let mut pause = None;
         while admissions.is_open() && supervisor.live.len() < most {
             match state.claim_next(global_dir.clone()).await {
-                Ok(Some(claimed)) => supervisor.launch(claimed),
+                Ok(Some(claimed)) => {
+                    piw_fault::point!("server::claimed");
+                    supervisor.launch(claimed);
+                }
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(%error, "no run can be claimed");

@@ -34,6 +34,7 @@ impl Socket {
         };
         remove_stale(&path).map_err(failed)?;
         let listener = UnixListener::bind(&path).map_err(failed)?;
+        piw_fault::point!("server::socket_bound");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let metadata = fs::symlink_metadata(&path).map_err(failed)?;
         Ok(Self {

@@ -55,8 +55,12 @@ pub fn signal(leader: &ProcessIdentity, signal: Signal) -> io::Result<bool> {
     if living_members(leader)?.is_empty() {
         return Ok(false);
     }
+    piw_fault::point!("process::before_signal_group");
     match killpg(raw(leader.pid)?, signal) {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            piw_fault::point!("process::after_signal_group");
+            Ok(true)
+        }
         Err(Errno::ESRCH) => Ok(false),
         // macOS answers EPERM when only zombies are left.
         Err(Errno::EPERM) if living_members(leader)?.is_empty() => Ok(false),
@@ -72,8 +76,12 @@ pub fn signal_process(process: &ProcessIdentity, signal: Signal) -> io::Result<b
     if process.liveness()? != crate::Liveness::Running {
         return Ok(false);
     }
+    piw_fault::point!("process::before_signal");
     match kill(raw(process.pid)?, signal) {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            piw_fault::point!("process::after_signal");
+            Ok(true)
+        }
         Err(Errno::ESRCH) => Ok(false),
         Err(error) => Err(error.into()),
     }

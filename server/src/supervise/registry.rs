@@ -164,6 +164,7 @@ impl Registry {
             .mode(0o600)
             .open(&temporary)?;
         io::Write::write_all(&mut file, &bytes)?;
+        piw_fault::point!("server::before_registry_rename");
         fs::rename(&temporary, &self.path)
     }
 }

@@ -113,6 +113,7 @@ impl Resolvers {
             Ok(Err(error)) => Err(ResolveError::Crashed(error.to_string())),
             Err(_) => Err(ResolveError::TimedOut),
         };
+        piw_fault::point!("server::resolved");
         self.dismiss(spawned, result.is_ok()).await;
         result
     }

@@ -107,9 +107,13 @@ impl Supervisor {
         };
         let run_id = &*claimed.claim.run_id;
         let mut pause = RETRY;
+        piw_fault::point!("server::before_record_exit");
         loop {
             match self.state.runner_exited(exit.clone()).await {
-                Ok(after) => return tracing::debug!(run_id, ?after, "a runner's exit is recorded"),
+                Ok(after) => {
+                    piw_fault::point!("server::after_record_exit");
+                    return tracing::debug!(run_id, ?after, "a runner's exit is recorded");
+                }
                 Err(error @ (StateError::Fenced(_) | StateError::Closed | StateError::Invalid(_))) => {
                     return tracing::warn!(run_id, %error, "a runner's exit is not recorded");
                 }
@@ -134,10 +138,13 @@ impl Supervisor {
             .runner_spawned(claim, identity.pid, identity.start.clone())
             .await
         {
-            Ok(Ok(())) => outgoing
-                .send(&claimed.launch)
-                .await
-                .map_err(|error| End::Violation(error.to_string())),
+            Ok(Ok(())) => {
+                piw_fault::point!("server::before_launch");
+                outgoing
+                    .send(&claimed.launch)
+                    .await
+                    .map_err(|error| End::Violation(error.to_string()))
+            }
             Ok(Err(_)) => Err(End::ClaimLost),
             Err(error) => Err(End::Failed(error)),
         };
@@ -184,7 +191,9 @@ impl Supervisor {
                 .ok()
                 .and_then(Result::ok);
         }
+        piw_fault::point!("server::before_end_groups");
         self.end_groups(identity).await;
+        piw_fault::point!("server::after_end_groups");
         if registry::has_ended(identity) {
             self.registry.unregister(identity);
         }

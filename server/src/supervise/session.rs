@@ -174,12 +174,16 @@ impl<'a> Session<'a> {
                 PushAction::Cancel
             }
         };
-        self.outgoing
+        piw_fault::point!("server::before_order");
+        let sent = self
+            .outgoing
             .send(&ServerPush {
                 schema: REPLY_SCHEMA.to_owned(),
                 push,
             })
-            .await
+            .await;
+        piw_fault::point!("server::after_order");
+        sent
     }
 
     /// Decides one message and answers it. `Err`: the conversation is over.
@@ -192,13 +196,16 @@ impl<'a> Session<'a> {
                 message.schema
             )));
         }
+        piw_fault::point!("server::runner_message");
         let reply = self.decide(&message).await?;
         let outcome = reply.outcome;
+        piw_fault::point!("server::before_runner_reply");
         if let Err(error) = self.outgoing.send(&reply).await
             && !matches!(error, ChannelError::Io(_))
         {
             return Err(End::Violation(error.to_string()));
         }
+        piw_fault::point!("server::after_runner_reply");
         // After an error of the system the runner is dead: the channel's end says so next.
         match outcome {
             ReplyOutcome::Accepted | ReplyOutcome::Adopted => self.note(&message.body),
@@ -295,6 +302,7 @@ impl<'a> Session<'a> {
         if !matches!(checked.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted) {
             return Ok(checked);
         }
+        piw_fault::point!("server::group_recorded");
         let entry = Entry {
             kind: Kind::Group,
             pid,

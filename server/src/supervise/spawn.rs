@@ -128,6 +128,7 @@ impl Spawner {
         };
         // Dropping the child kills it.
         self.registry.register(entry).map_err(io::Error::other)?;
+        piw_fault::point!("server::spawn_registered");
         Ok(spawned)
     }
 
@@ -164,7 +165,9 @@ fn spawn(executable: &Path, places: &Places, role: Role) -> io::Result<Spawned> 
     )?;
     let mut command = Command::from(command);
     command.kill_on_drop(true);
+    piw_fault::point!("server::before_spawn");
     let mut child = command.spawn()?;
+    piw_fault::point!("server::after_spawn");
     // Closes our copy of the child's end, so that its death closes the channel.
     drop(command);
     let pid = child

@@ -43,7 +43,6 @@ mod cache;
 mod child;
 mod effects;
 mod execution;
-mod failpoint;
 mod hash;
 mod live;
 mod names;

@@ -289,9 +289,11 @@ impl Thread {
         match committed {
             Ok(()) => {
                 self.feeds.publish(changes);
+                piw_fault::point!("state::before_reply");
                 for (_, reply) in replies {
                     reply(Ok(()));
                 }
+                piw_fault::point!("state::after_reply");
             }
             Err(error) => {
                 tracing::error!(%error, "a commit failed; nothing of it was written");
@@ -310,9 +312,9 @@ impl Thread {
     }
 
     fn commit(&mut self) -> Result<(), StateError> {
-        crate::failpoint::hit("state::before_commit");
+        piw_fault::point!("state::before_commit");
         self.db.execute_batch("COMMIT")?;
-        crate::failpoint::hit("state::after_commit");
+        piw_fault::point!("state::after_commit");
         if let Some(own) = &mut self.own {
             own.mark_committed();
         }

@@ -94,7 +94,9 @@ impl Client {
                 data: BASE64.encode(chunk),
                 complete: number + 1 == chunks,
             };
+            piw_fault::point!("runner::before_upload");
             self.request(None, body).await?;
+            piw_fault::point!("runner::after_upload");
         }
         Ok(content)
     }

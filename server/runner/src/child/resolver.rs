@@ -62,6 +62,7 @@ where
         Err(Refusal(error)) => ResolveResponse::Refused(error),
     };
     let frame = fit(&request, &answer)?;
+    piw_fault::point!("resolver::before_answer");
     writer.send_frame(&frame).await
 }
 

@@ -58,10 +58,14 @@ where
             return ExitCode::from(BROKEN);
         }
     };
+    piw_fault::point!("runner::launched");
     let commands = Commands::new(client.clone());
     let exit = generation(&client, &launch, &commands, start_host).await;
+    piw_fault::point!("runner::before_leave");
     Commands::end_all().await;
-    leave(&client, exit).await
+    let code = leave(&client, exit).await;
+    piw_fault::point!("runner::before_exit");
+    code
 }
 
 async fn open(stream: UnixStream) -> Result<Option<(Client, RunnerLaunch)>, ChannelError> {
@@ -92,10 +96,12 @@ where
         Ok(ready) => ready,
         Err(exit) => return exit,
     };
+    piw_fault::point!("runner::before_ready");
     let command = match say_ready(client, &ready.definition).await {
         Ok(command) => command,
         Err(exit) => return exit,
     };
+    piw_fault::point!("runner::commanded");
     let Ready {
         host,
         definition,

@@ -29,7 +29,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             publish: Some(publish_update(&self.publisher, &running.attempt.id)),
             ..self.args(running)
         };
+        piw_fault::point!("runner::before_apply");
         let end = self.end_of(self.call(running, CallbackField::Run, args).await)?;
+        piw_fault::point!("runner::after_apply");
         let end = end.with_receipt(receipt::of_function(receipt::millis(started.elapsed())));
         match &effect {
             Some(effect) => self.settle_by_end(running, effect, end).await,

@@ -179,7 +179,10 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             kind: effect.kind,
             fingerprint: effect::fingerprint(request),
         };
-        match self.client.request(Some(&running.attempt.id), body).await {
+        piw_fault::point!("runner::before_reserve");
+        let answer = self.client.request(Some(&running.attempt.id), body).await;
+        piw_fault::point!("runner::after_reserve");
+        match answer {
             Ok(accepted) => match accepted.payload {
                 Some(ReplyPayload::Effect(reservation)) => Ok(Ok(reservation)),
                 other => Err(Abort::Engine(format!("a reservation was answered with {other:?}"))),
@@ -204,7 +207,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             outcome,
             result,
         };
+        piw_fault::point!("runner::before_settle");
         self.client.request(Some(&running.attempt.id), body).await?;
+        piw_fault::point!("runner::after_settle");
         Ok(())
     }
 
@@ -252,7 +257,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             deadline,
             ..self.args(running)
         };
+        piw_fault::point!("runner::before_observe");
         let answer = self.call(running, CallbackField::Observe, args).await?;
+        piw_fault::point!("runner::after_observe");
         parse_observation(answer).map_err(|message| CallError {
             kind: crate::script::CallErrorKind::Thrown,
             message,

@@ -235,7 +235,9 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             Proposal::Wait => return Err(Abort::Engine("a generation cannot begin by waiting".to_owned())),
         };
         let id = attempt.as_ref().map(|attempt| attempt.id.as_str());
+        piw_fault::point!("runner::before_first_start");
         self.context.client.request(id, body).await?;
+        piw_fault::point!("runner::after_first_start");
         self.progress.apply(self.context.definition, plan.transition());
         Ok(attempt)
     }
@@ -306,7 +308,9 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         } else {
             ChildBody::NodeFailed(finish)
         };
+        piw_fault::point!("runner::before_finished");
         self.context.client.request(Some(&attempt.id), body).await?;
+        piw_fault::point!("runner::after_finished");
         self.progress.apply(self.context.definition, plan.transition());
         match proposal {
             Proposal::Start(_, next) => Ok(Some(next)),

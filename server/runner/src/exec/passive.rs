@@ -36,7 +36,9 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             message: message.clone(),
             index: 0,
         };
+        piw_fault::point!("runner::before_notify");
         self.client.request(Some(&running.attempt.id), body).await?;
+        piw_fault::point!("runner::after_notify");
         Ok(NodeEnd::ok(json!({ "kind": notify_kind, "message": message })))
     }
 

@@ -169,12 +169,18 @@ impl Commands {
         let identity = held.identity().clone();
         let _leader = Leader::new(&self.active, identity.pid);
         drop(forking);
+        piw_fault::point!("runner::command_held");
         self.register(&identity, &spec.command).await?;
+        piw_fault::point!("runner::before_command_release");
         let released = tokio::task::spawn_blocking(move || held.release()).await;
         let result = match released.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(running) => self.watch(running, spec, timeout, cancel, lines).await,
+            Ok(running) => {
+                piw_fault::point!("runner::after_command_release");
+                self.watch(running, spec, timeout, cancel, lines).await
+            }
             Err(error) => Err(CommandError::NotStarted(exec_error(spec, &error))),
         };
+        piw_fault::point!("runner::command_ended");
         self.client.request_later(unregistered(identity));
         result.map(|mut finished| {
             finished.duration = started.elapsed();
