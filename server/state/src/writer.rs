@@ -37,7 +37,8 @@ pub(crate) enum Authority {
     None,
 }
 
-type Work = Box<dyn FnOnce(&mut Tx<'_>) -> (bool, Reply) + Send>;
+/// Runs a job; `Some`: why it failed.
+type Work = Box<dyn FnOnce(&mut Tx<'_>) -> (Option<StateError>, Reply) + Send>;
 type Reply = Box<dyn FnOnce(Result<(), StateError>) + Send>;
 
 enum Message {
@@ -125,9 +126,9 @@ impl Writer {
             authority,
             run: Box::new(move |tx| {
                 let result = work(tx);
-                let ok = result.is_ok();
+                let failure = result.as_ref().err().cloned();
                 let answer: Reply = Box::new(move |committed| send(&reply, committed.and(result)));
-                (ok, answer)
+                (failure, answer)
             }),
             refuse: Box::new(move |error| send(&for_refusal, Err(error))),
         });
@@ -152,6 +153,8 @@ struct Thread {
     boot: String,
     own: Option<OwnEpoch>,
     cache: RunCache,
+    /// Why the group's transaction is gone before its commit.
+    lost: Option<StateError>,
 }
 
 impl Thread {
@@ -164,6 +167,7 @@ impl Thread {
             boot,
             own: None,
             cache: RunCache::default(),
+            lost: None,
         }
     }
 
@@ -183,8 +187,7 @@ impl Thread {
     fn group(&mut self, first: Job, queue: &Receiver<Message>) -> ControlFlow<()> {
         self.boot = self.clock.boot_id();
         if let Err(error) = self.db.execute_batch("BEGIN IMMEDIATE") {
-            (first.refuse)(error.into());
-            return ControlFlow::Continue(());
+            return refuse_all(first, queue, &error.into());
         }
         let mut replies: Vec<(bool, Reply)> = Vec::new();
         let mut changes = Changes::default();
@@ -213,7 +216,8 @@ impl Thread {
                     }
                 }
             }
-            if replies.len() < GROUP {
+            // Without its transaction nothing more may run: each statement would commit by itself.
+            if replies.len() < GROUP && !self.db.is_autocommit() && self.lost.is_none() {
                 match queue.try_recv() {
                     Ok(Message::Job(job)) => next = Some(job),
                     Ok(Message::Close) => flow = ControlFlow::Break(()),
@@ -247,23 +251,16 @@ impl Thread {
         let run = job.run;
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut tx)));
         let done = std::mem::take(&mut tx.changes);
-        let ok = matches!(result, Ok((true, _)));
-        if ok {
+        let failure = match &result {
+            Ok((failure, _)) => failure.clone(),
+            Err(_) => Some(StateError::Inconsistent("a job panicked".to_owned())),
+        };
+        if failure.is_none() {
             changes.merge_from(&done);
         } else {
             self.cache.roll_back_job();
         }
-        let end = match (savepoint, ok) {
-            (true, true) => "RELEASE job",
-            (true, false) => "ROLLBACK TO job; RELEASE job",
-            (false, true) => "",
-            (false, false) => "ROLLBACK; BEGIN IMMEDIATE",
-        };
-        if let Err(error) = self.db.execute_batch(end) {
-            // The connection is in an unknown state: the group's commit fails and says so to everybody.
-            tracing::error!(job = job.name, %error, "cannot end a job's savepoint");
-            self.cache.clear();
-        }
+        self.end_job(job.name, savepoint, failure.as_ref());
         if let Err(panic) = &result {
             let text = panic
                 .downcast_ref::<&str>()
@@ -276,15 +273,44 @@ impl Thread {
             );
             self.cache.clear();
         }
-        result.ok()
+        let (failure, reply) = result.ok()?;
+        Some((failure.is_none(), reply))
+    }
+
+    /// Ends a job's part of the transaction. A job that fails before anything else was written ends the group.
+    fn end_job(&mut self, name: &'static str, savepoint: bool, failure: Option<&StateError>) {
+        let end = match (savepoint, failure.is_none()) {
+            (true, true) => "RELEASE job",
+            (true, false) => "ROLLBACK TO job; RELEASE job",
+            (false, true) => "",
+            (false, false) => "ROLLBACK",
+        };
+        // SQLite rolls the whole transaction back by itself after some failures of the disk.
+        let rolled_back = self.db.is_autocommit();
+        if rolled_back && !savepoint && failure.is_some() {
+            return;
+        }
+        let ended = if rolled_back {
+            Err(failure.cloned().unwrap_or_else(|| {
+                StateError::Inconsistent(format!("the transaction ended before its commit, in {name}"))
+            }))
+        } else {
+            self.db.execute_batch(end).map_err(StateError::from)
+        };
+        if let Err(error) = ended {
+            tracing::error!(job = name, %error, "the transaction of a group is gone");
+            self.cache.clear();
+            self.lost = Some(error);
+        }
     }
 
     fn finish(&mut self, replies: Vec<(bool, Reply)>, changes: &Changes) {
         let wrote = replies.iter().any(|(ok, _)| *ok);
-        let committed = if wrote {
-            self.commit()
-        } else {
-            self.db.execute_batch("ROLLBACK").map_err(StateError::from)
+        let committed = match self.lost.take() {
+            Some(error) => Err(error),
+            None if wrote => self.commit(),
+            None if self.db.is_autocommit() => Ok(()),
+            None => self.db.execute_batch("ROLLBACK").map_err(StateError::from),
         };
         match committed {
             Ok(()) => {
@@ -326,6 +352,19 @@ impl Thread {
         let own = self.own.as_ref().ok_or(StateError::NoEpoch)?;
         crate::server::check_and_renew(&self.db, own, self.clock.wall_ms(), self.clock.steady_ms(), &self.boot)
     }
+}
+
+/// No transaction can begin: whoever waits is told at once, so that nobody waits for one lock after the other.
+fn refuse_all(first: Job, queue: &Receiver<Message>, error: &StateError) -> ControlFlow<()> {
+    (first.refuse)(error.clone());
+    for _ in 1..GROUP {
+        match queue.try_recv() {
+            Ok(Message::Job(job)) => (job.refuse)(error.clone()),
+            Ok(Message::Close) => return ControlFlow::Break(()),
+            Err(_) => break,
+        }
+    }
+    ControlFlow::Continue(())
 }
 
 #[cfg(test)]

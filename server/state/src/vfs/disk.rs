@@ -266,6 +266,15 @@ impl Handle {
         code
     }
 
+    /// Before the lock that writing needs is taken.
+    pub(super) fn lock(&self) -> Code {
+        match self.disk.lock().meet_open(self, On::Lock, 0) {
+            None => OK,
+            Some(Effect::Fail(code)) => code,
+            Some(_) => ffi::SQLITE_IOERR_LOCK,
+        }
+    }
+
     pub(super) fn len(&self, backing: &mut dyn Backing) -> Result<u64, Code> {
         let mut state = self.disk.lock();
         if state.epoch != self.epoch {

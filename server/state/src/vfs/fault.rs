@@ -22,16 +22,19 @@ pub enum On {
     Sync,
     /// Deleting.
     Delete,
+    /// Taking the lock that writing needs.
+    Lock,
 }
 
 impl On {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("open", Self::Open),
         ("read", Self::Read),
         ("write", Self::Write),
         ("truncate", Self::Truncate),
         ("sync", Self::Sync),
         ("delete", Self::Delete),
+        ("lock", Self::Lock),
     ];
 
     /// How SQLite calls an I/O error of this operation.
@@ -43,12 +46,13 @@ impl On {
             Self::Truncate => ffi::SQLITE_IOERR_TRUNCATE,
             Self::Sync => ffi::SQLITE_IOERR_FSYNC,
             Self::Delete => ffi::SQLITE_IOERR_DELETE,
+            Self::Lock => ffi::SQLITE_IOERR_LOCK,
         }
     }
 
     /// Whether it changes the file.
     const fn changes(self) -> bool {
-        !matches!(self, Self::Open | Self::Read)
+        !matches!(self, Self::Open | Self::Read | Self::Lock)
     }
 }
 
@@ -98,6 +102,7 @@ enum Kind {
     Io,
     Full,
     ReadOnly,
+    Busy,
     PowerLoss,
     Die,
 }
@@ -153,6 +158,12 @@ impl Fault {
     #[must_use]
     pub fn read_only() -> Self {
         Self::new(Kind::ReadOnly, vec![On::Open, On::Write, On::Truncate, On::Delete])
+    }
+
+    /// Another program holds the lock that writing needs.
+    #[must_use]
+    pub fn busy() -> Self {
+        Self::new(Kind::Busy, vec![On::Lock])
     }
 
     /// The power goes at the operation, and what was not synced goes with it; the process lives and sees input/output errors.
@@ -231,6 +242,7 @@ impl Fault {
             Kind::Full => Effect::Full(usize::try_from(std::mem::take(&mut self.room)).unwrap_or(usize::MAX)),
             Kind::ReadOnly if on.changes() => Effect::Fail(on.io_error()),
             Kind::ReadOnly => Effect::OpenReadOnly,
+            Kind::Busy => Effect::Fail(ffi::SQLITE_BUSY),
             Kind::PowerLoss => Effect::PowerLoss(self.survives),
             Kind::Die => Effect::Die(self.survives),
         })
@@ -271,8 +283,9 @@ impl FromStr for Fault {
             Some("io") => Self::new(Kind::Io, vec![]),
             Some("full") => Self::full(0),
             Some("readonly") => Self::read_only(),
+            Some("busy") => Self::busy(),
             Some("die") => Self::die(On::Write),
-            other => return Err(bad(format!("{other:?} is none of io, full, readonly, die"))),
+            other => return Err(bad(format!("{other:?} is none of io, full, readonly, busy, die"))),
         };
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -320,14 +333,16 @@ mod tests {
 
     #[test]
     fn text_and_methods_name_the_same_faults() {
-        let read =
-            parse("io on=sync+write file=wal at=3 times=2 forget; full room=4096\nreadonly; die on=sync survives=7")
-                .expect("readable");
+        let read = parse(
+            "io on=sync+write file=wal at=3 times=2 forget; full room=4096\nreadonly; die on=sync survives=7; busy",
+        )
+        .expect("readable");
         let made = vec![
             Fault::io(On::Sync).or(On::Write).of(Which::Wal).at(3).times(2).forget(),
             Fault::full(4096),
             Fault::read_only(),
             Fault::die(On::Sync).survives(Survives::Some(7)),
+            Fault::busy(),
         ];
         assert_eq!(read, made);
         for bad in ["io", "io on=seek", "fire", "full room=much", "io on=read when=now"] {

@@ -27,11 +27,12 @@
 //! | `io on=OPS` | the operations fail with SQLite's input/output error for them |
 //! | `full [room=BYTES]` | writes fail with `SQLITE_FULL` after so many more bytes (default 0) |
 //! | `readonly` | files open for reading only, changes fail as on a file system mounted read-only |
+//! | `busy` | the lock that writing needs is held by another program |
 //! | `die on=OPS` | the process dies by SIGKILL at the operation, which does not happen |
 //!
 //! | property | meaning |
 //! | --- | --- |
-//! | `on=OPS` | of `open read write truncate sync delete`, joined by `+` |
+//! | `on=OPS` | of `open read write truncate sync delete lock`, joined by `+` |
 //! | `file=FILE` | only this one of `db wal journal` |
 //! | `at=N` | from the N-th such operation on, counted from 1 (default 1) |
 //! | `times=N` | so many operations, then it has passed (default: for ever) |

@@ -56,6 +56,9 @@ pub(super) fn register() -> Result<(), Code> {
     if code == OK { Ok(()) } else { Err(code) }
 }
 
+/// Number of the lock that the one writer of a database in WAL mode holds (see SQLite's file format).
+const WAL_WRITE_LOCK: c_int = 0;
+
 /// Ends the process as a loss of power would: nothing runs any more.
 pub(super) fn die() -> ! {
     // SAFETY: kill and getpid have no preconditions.
@@ -443,8 +446,15 @@ unsafe extern "C" fn shm_map(
 
 unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
     unsafe {
-        if is_dead(file) && flags & ffi::SQLITE_SHM_LOCK != 0 {
+        let takes = flags & ffi::SQLITE_SHM_LOCK != 0;
+        if is_dead(file) && takes {
             return ffi::SQLITE_IOERR_SHMLOCK;
+        }
+        if takes && offset == WAL_WRITE_LOCK && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0 {
+            let code = handle(file).map_or(OK, Handle::lock);
+            if code != OK {
+                return code;
+            }
         }
         base!(file, xShmLock, offset, count, flags)
     }

@@ -39,21 +39,23 @@ async fn paths(state: &State) -> Vec<String> {
     all.await.expect("read")
 }
 
+/// Keeps the writer busy until the returned sender is used, so that what is queued meanwhile forms one group.
+fn hold(state: &State, jobs: &mut tokio::task::JoinSet<Result<(), StateError>>) -> std::sync::mpsc::Sender<()> {
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let state = state.clone();
+    jobs.spawn(async move {
+        let block = move |_: &mut super::Tx<'_>| held.recv().map_err(|_| StateError::Closed);
+        state.write("hold", Authority::None, block).await
+    });
+    hold
+}
+
 #[tokio::test]
 async fn a_job_that_fails_or_panics_rolls_back_alone() {
     let dir = tempfile::tempdir().expect("temp dir");
     let state = open(&dir);
     let mut jobs = tokio::task::JoinSet::new();
-    // The first job holds the writer, so that the others form one group.
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let blocked = state.clone();
-    jobs.spawn(async move {
-        let block = move |_: &mut super::Tx<'_>| {
-            held.recv().map_err(|_| StateError::Closed)?;
-            Ok(())
-        };
-        blocked.write("hold", Authority::None, block).await
-    });
+    let hold = hold(&state, &mut jobs);
     let started = Arc::new(AtomicU32::new(0));
     for number in 0..20u32 {
         let (state, started) = (state.clone(), Arc::clone(&started));
@@ -125,6 +127,79 @@ async fn a_full_disk_fails_the_write_and_only_the_write() {
     limit(1_000_000).await.expect("room again");
     add(&state, "x".repeat(100_000), Ok(())).await.expect("room again");
     assert_eq!(state.write_error(), None);
+}
+
+/// SQLite answers a full disk by rolling back the whole transaction: the rest of the group must not run without one.
+#[tokio::test]
+async fn a_group_whose_transaction_is_gone_answers_the_truth() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let state = open(&dir);
+    let pages = state
+        .write("limit", Authority::None, |tx| {
+            let pages: i64 = tx.db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+            tx.db
+                .query_row(&format!("PRAGMA max_page_count = {}", pages + 8), [], |_| Ok(()))?;
+            Ok(pages)
+        })
+        .await
+        .expect("limited");
+    let mut jobs = tokio::task::JoinSet::new();
+    let hold = hold(&state, &mut jobs);
+    let names: Vec<String> = (0..12).map(|number| format!("{number:02}")).collect();
+    let (answers, answered) = std::sync::mpsc::channel();
+    for name in names.clone() {
+        let (state, answers) = (state.clone(), answers.clone());
+        jobs.spawn(async move {
+            let path = if name == "05" {
+                name.clone() + &"x".repeat(100_000)
+            } else {
+                name.clone()
+            };
+            let answer = add(&state, path, Ok(())).await;
+            answers.send((name, answer.clone())).expect("the test listens");
+            answer
+        });
+    }
+    tokio::task::yield_now().await;
+    hold.send(()).expect("the writer waits");
+    jobs.join_all().await;
+    let stored = paths(&state).await;
+    for (name, answer) in answered.try_iter() {
+        let there = stored.iter().any(|path| path.starts_with(&name));
+        assert_eq!(answer.is_ok(), there, "{name}: {answer:?}, {pages} pages");
+        if let Err(error) = answer {
+            assert!(error.is_of_the_disk(), "{name}: {error}");
+        }
+    }
+    assert!(stored.len() >= 6, "what came after was stored: {stored:?}");
+}
+
+/// The lock cannot be taken again between a job that failed and the next one of its group.
+#[tokio::test]
+async fn nothing_runs_without_a_transaction() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let disk = crate::vfs::lay_under(dir.path());
+    let state = open(&dir);
+    let mut jobs = tokio::task::JoinSet::new();
+    let hold = hold(&state, &mut jobs);
+    let twice = state.clone();
+    jobs.spawn(async move {
+        let twice_the_same = |tx: &mut super::Tx<'_>| {
+            for _ in 0..2 {
+                tx.db
+                    .execute("INSERT INTO projects (path, created_at) VALUES ('half', 0)", [])?;
+            }
+            Ok(())
+        };
+        twice.write("twice", Authority::None, twice_the_same).await
+    });
+    tokio::task::yield_now().await;
+    disk.inject(crate::vfs::Fault::io(crate::vfs::On::Lock).times(1));
+    // The first job fails.
+    drop(hold);
+    let failed = jobs.join_all().await.iter().filter(|result| result.is_err()).count();
+    assert_eq!(failed, 2);
+    assert_eq!(paths(&state).await, Vec::<String>::new());
 }
 
 #[tokio::test]
