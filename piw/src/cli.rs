@@ -61,6 +61,9 @@ pub enum Command {
     Restart(RunRef),
     /// Answer the checkpoint that a run waits for
     Answer(AnswerArgs),
+    /// Side effects whose outcome nobody can prove
+    #[command(subcommand)]
+    Effects(EffectsCommand),
     /// List the workflows that can be started from here
     Workflows(JsonFlag),
     /// Validate a workflow and draw its graph
@@ -135,6 +138,53 @@ pub struct AnswerArgs {
     /// Follow the run that goes on with the answer
     #[arg(long, short = 'f')]
     pub follow: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Commands of the review of side effects.
+#[derive(Debug, Subcommand)]
+pub enum EffectsCommand {
+    /// List the effects that wait for a review
+    List(EffectsListArgs),
+    /// Say that an effect happened: it is not tried again, and its node goes on
+    Confirm(EffectsConfirmArgs),
+    /// Apply an effect once more, accepting that it may happen twice
+    Retry(EffectRef),
+}
+
+/// Arguments of `piw effects list`.
+#[derive(Debug, Args)]
+pub struct EffectsListArgs {
+    /// Only effects of this run: its id, or a unique beginning of it
+    pub run_id: Option<String>,
+    /// Effects in every state, not only those that wait for a review
+    #[arg(long, short = 'a')]
+    pub all: bool,
+    /// Print one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw effects confirm`.
+#[derive(Debug, Args)]
+pub struct EffectsConfirmArgs {
+    /// The effect id, or a unique beginning of it
+    pub effect_id: String,
+    /// What the effect gave, as the output of its node; default null
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub result: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An effect, and how to print.
+#[derive(Debug, Args)]
+pub struct EffectRef {
+    /// The effect id, or a unique beginning of it
+    pub effect_id: String,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
@@ -269,6 +319,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Cancel(args) => command::control::run(command::control::Control::Cancel, &args),
         Command::Restart(args) => command::control::run(command::control::Control::Restart, &args),
         Command::Answer(args) => command::answer::run(&args),
+        Command::Effects(command) => command::effects::run(&command),
         Command::Workflows(args) => command::workflows::run(&args),
         Command::Check(args) => command::check::run(&args),
         Command::Init(args) => command::init::run(&args),

@@ -10,6 +10,7 @@
 //! | [`envelope`] | hello, request, response, event |
 //! | [`definition`] | the definition snapshot: a workflow graph as data |
 //! | [`run`] | statuses, outcomes, steps, sources, updates: the vocabulary of a run |
+//! | [`effect`] | effects that a person reviews |
 //! | [`ops`] | payloads and receipts of client operations |
 //! | [`view`] | run list, run view, pages and content chunks |
 //! | [`content`] | verified content |
@@ -23,6 +24,7 @@ pub mod child;
 pub mod client;
 pub mod content;
 pub mod definition;
+pub mod effect;
 pub mod envelope;
 pub mod frame;
 pub mod ops;

@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::canonical::MAX_SAFE_INTEGER;
+use crate::effect;
 use crate::envelope::{CLIENT_SCHEMA, EventKind, MAX_ID, Outcome};
 use crate::ops::{self, Operation, OperationError};
 use crate::view;
@@ -144,6 +145,8 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             | Operation::ViewSessionUnwatch => (of::<ops::SubscriptionRef>(types), None),
             Operation::ViewPage => (of::<ops::PageRequest>(types), of::<view::RunPage>(types)),
             Operation::ViewContent => (of::<ops::ContentRequest>(types), of::<view::ContentChunk>(types)),
+            Operation::EffectList => (of::<effect::EffectList>(types), of::<effect::EffectListReport>(types)),
+            Operation::EffectResolve => (of::<effect::EffectResolve>(types), of::<effect::EffectReceipt>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),
             Operation::ServerStop => (of::<ops::ServerStop>(types), None),
             Operation::ContentPut => (of::<ops::ContentPut>(types), of::<ops::ContentPutReport>(types)),

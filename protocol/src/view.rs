@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::DefinitionSnapshot;
+use crate::effect::Review;
 use crate::run::{DisplayStatus, ErrorInfo, NodeOutcome, RunStatus, SourceMap, SourceRef, Step, StoredUpdate};
 
 /// Schema of a run-list page.
@@ -203,6 +204,9 @@ pub struct RunView {
     /// Session recording, when the run is bound to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Value>,
+    /// Effects that a person has to settle, when there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Review>,
     /// A runner or an open turn exists now.
     pub live: bool,
     /// Durable state says running, without a live claim.

@@ -7,6 +7,7 @@
 mod bounds;
 mod content;
 mod display;
+mod effect;
 mod error;
 mod filter;
 mod graph;
@@ -17,6 +18,7 @@ mod run;
 mod step;
 mod update;
 
+pub(crate) use effect::list as effects;
 pub use error::ViewError;
 pub(crate) use filter::{ListFilter, Window};
 pub(crate) use list::{Changes, ListChange, RunListFeed};

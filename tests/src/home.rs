@@ -247,6 +247,20 @@ impl Home {
             .map(|()| pid)
     }
 
+    /// Process id of a living runner, waiting for one.
+    ///
+    /// # Panics
+    /// When no server runs, or no runner comes up.
+    #[must_use]
+    pub fn runner_pid(&self) -> i32 {
+        let server = self.server_pid().expect("a server runs");
+        wait::until("a runner lives", || {
+            children_of(server).into_iter().find(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("runner"))
+            })
+        })
+    }
+
     /// Kills the server with SIGKILL and waits until it is gone.
     ///
     /// # Panics
@@ -267,6 +281,23 @@ impl Drop for Home {
             kill_and_wait(pid);
         }
     }
+}
+
+/// Children of every thread of a process (Linux).
+#[must_use]
+pub fn children_of(pid: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Sends SIGKILL to a process and waits until it is gone or a zombie.

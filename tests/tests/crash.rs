@@ -37,20 +37,6 @@ fn start(home: &Home) -> String {
     printed["runId"].as_str().unwrap().to_owned()
 }
 
-fn runner_pid(home: &Home) -> i32 {
-    let server = home.server_pid().expect("a server runs");
-    wait::until("the runner lives", || {
-        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children")).ok()?;
-        let mut all: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-        for task in fs::read_dir(format!("/proc/{server}/task")).ok()?.flatten() {
-            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-        }
-        all.into_iter()
-            .find(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("runner")))
-    })
-}
-
 /// Kills at node `at` with `kill`, restarts, and checks that the nodes before it ran once and the run completes.
 fn survives(at: &str, kill: impl Fn(&Home)) {
     let home = Home::new();
@@ -86,7 +72,7 @@ fn survives(at: &str, kill: impl Fn(&Home)) {
 #[test]
 fn a_killed_runner_is_replaced_at_each_node() {
     for node in ["a", "b", "c"] {
-        survives(node, |home| kill_and_wait(runner_pid(home)));
+        survives(node, |home| kill_and_wait(home.runner_pid()));
     }
 }
 
@@ -101,7 +87,7 @@ fn a_killed_server_recovers_at_each_node() {
 fn a_killed_server_and_runner_recover_at_each_node() {
     for node in ["a", "b", "c"] {
         survives(node, |home| {
-            let runner = runner_pid(home);
+            let runner = home.runner_pid();
             home.kill_server();
             kill_and_wait(runner);
         });
@@ -113,7 +99,7 @@ fn nothing_of_a_killed_run_stays_behind() {
     let home = Home::new();
     start(&home);
     wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
-    let runner = runner_pid(&home);
+    let runner = home.runner_pid();
     let shell = fs::read_to_string(home.project().join("pid-a")).unwrap();
     let shell = shell.trim().parse::<i32>().unwrap();
     assert!(is_running(shell));
@@ -128,7 +114,7 @@ fn a_command_ends_with_its_killed_runner_and_server() {
     let home = Home::new();
     start(&home);
     wait::until("the node runs", || (!ran(&home).is_empty()).then_some(()));
-    let runner = runner_pid(&home);
+    let runner = home.runner_pid();
     let shell = fs::read_to_string(home.project().join("pid-a")).unwrap();
     let shell = shell.trim().parse::<i32>().unwrap();
     home.kill_server();

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod check;
 pub mod control;
+pub mod effects;
 pub mod init;
 pub mod input;
 pub mod internal;

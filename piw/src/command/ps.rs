@@ -1,6 +1,7 @@
 //! `piw ps`: lists runs.
 
 use piw_protocol::ops::RunList;
+use piw_protocol::run::DisplayStatus;
 use piw_protocol::view::RunListItem;
 
 use super::output;
@@ -67,10 +68,14 @@ fn fetch(session: &Session, all: bool) -> Result<(Vec<RunListItem>, u64), Failur
 fn row(item: &RunListItem, now: &str) -> Vec<String> {
     let (glyph, _) = status_mark(item.display.status);
     let uncertain = if item.possibly_interrupted { "?" } else { "" };
+    // Of a run that has ended the status does not tell.
+    let unsettled = item.display.status != DisplayStatus::Ambiguous
+        && item.display.controls.iter().any(|control| control == "review");
+    let review = if unsettled { " (review)" } else { "" };
     let end = item.manifest.finished_at.as_deref().unwrap_or(now);
     vec![
         item.run_id.clone(),
-        format!("{glyph} {}{uncertain}", status_name(item.display.status)),
+        format!("{glyph} {}{uncertain}{review}", status_name(item.display.status)),
         text::clean(&item.workflow_name).into_owned(),
         elapsed(between(&item.created_at, now)),
         elapsed(between(&item.manifest.started_at, end)),

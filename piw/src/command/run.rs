@@ -164,6 +164,9 @@ fn advice(view: &RunView) -> Vec<String> {
     if may("answer") {
         advice.push(format!("answer it with: piw answer {id} '<JSON>' --follow"));
     }
+    if may("review") {
+        advice.push(format!("review what may have happened with: piw effects list {id}"));
+    }
     if may("resume") {
         advice.push(format!("go on with: piw resume {id}"));
     }

@@ -2,8 +2,8 @@
 
 use piw_protocol::view::RunView;
 
-use super::output;
 use super::session::{self, Autostart, Session};
+use super::{effects, output};
 use crate::cli::RunRef;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::follow::follower;
@@ -68,6 +68,10 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
     }
     if let Some(error) = &view.state.error {
         out.push_str(&format!("\nerror\n{}\n", session::lines(&error.message)));
+    }
+    let review = effects::of_review(view, &now);
+    if !review.is_empty() {
+        out.push_str(&format!("\nreview\n{review}"));
     }
     let question = lines::question(view);
     if !question.is_empty() {

@@ -52,6 +52,7 @@ pub enum Action {
     Cancel,
     Restart,
     Answer,
+    Review,
     Suspend,
 }
 
@@ -169,6 +170,7 @@ pub const ENTRIES: &[Entry] = &[
     entry(Action::Cancel, &["c"], "cancel the run", None),
     entry(Action::Restart, &["R"], "restart the run", None),
     entry(Action::Answer, &["a"], "answer what the run waits for", None),
+    entry(Action::Review, &["e"], "review an effect that may have happened", None),
     entry(Action::Suspend, &["ctrl-z"], "back to the shell until fg", None),
     entry(Action::Quit, &["q", "ctrl-c"], "quit", None),
 ];

@@ -323,3 +323,27 @@ pub fn waiting() -> RunFixture {
         controls: &["answer", "cancel"],
     }
 }
+
+/// The release run whose publication may have happened: two effects, the second of a node that has ended.
+pub fn ambiguous() -> RunView {
+    let fixture = RunFixture {
+        definition: release(),
+        visits: "inspect classify fix test:timed_out",
+        current: None,
+        status: "ambiguous",
+        controls: &["review", "cancel"],
+    };
+    let mut view = fixture.view();
+    let effect = |key: &str, node: &str, unfinished: bool| {
+        json!({
+            "effectId": format!("piw-{}", key.repeat(32)), "runId": view.run_id, "workflowName": "release",
+            "runStatus": "running", "revision": view.run_revision, "node": node, "visit": 1, "effectType": "publish",
+            "kind": "manual", "state": "ambiguous", "attempt": 1, "reservedAt": at(2_000), "attemptedAt": at(2_000),
+            "detail": "its process ended while it was being applied", "unfinished": unfinished,
+        })
+    };
+    let review = json!({"total": 2, "effects": [effect("3f", "fix", true), effect("a0", "test", false)]});
+    view.review = serde_json::from_value(review).unwrap();
+    view.display.reason = Some("2 effects may or may not have happened; review them".to_owned());
+    view
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossterm::event::Event;
 use piw_protocol::client::{ConnectionState, Freshness};
 use piw_protocol::definition::DefinitionSnapshot;
+use piw_protocol::effect::EffectResolve;
 use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt};
 use piw_protocol::view::{ArtifactRef, RunListPage, RunPage, RunView};
 use serde_json::Value;
@@ -128,6 +129,8 @@ pub enum Command {
     Restart,
     /// `checkpoint.answer`.
     Answer(Value),
+    /// `effect.resolve`.
+    Review(EffectResolve),
 }
 
 impl Command {
@@ -140,6 +143,7 @@ impl Command {
             Self::Cancel => "cancel",
             Self::Restart => "restart",
             Self::Answer(_) => "answer",
+            Self::Review(_) => "review",
         }
     }
 }

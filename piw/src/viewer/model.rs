@@ -182,6 +182,7 @@ impl Model {
         if let Some(run) = &self.run {
             let controls = [
                 ("a", "answer"),
+                ("e", "review"),
                 ("p", "pause"),
                 ("r", "resume"),
                 ("c", "cancel"),

@@ -305,6 +305,7 @@ async fn send(client: &Client, run_id: &str, revision: u64, command: &Command) -
         Command::Cancel => client.run_cancel(&run).await,
         Command::Restart => client.run_restart(&run).await,
         Command::Answer(answer) => client.checkpoint_answer(&run, answer.clone()).await,
+        Command::Review(resolve) => return Ok(client.effect_resolve(&run, resolve).await?.receipt.run),
     };
     done.map(|done| done.receipt)
 }

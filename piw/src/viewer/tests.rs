@@ -1,5 +1,7 @@
 //! Whole screens through the real update and draw.
 
+mod review;
+
 use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};

@@ -9,6 +9,7 @@ use super::{Call, Client, ClientError};
 use crate::canonical::CanonicalJson;
 use crate::child::ContentRef;
 use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
+use crate::effect::{EffectList, EffectListReport, EffectReceipt, EffectResolve};
 use crate::envelope::{EventKind, Outcome, Response};
 use crate::frame::FrameError;
 use crate::ops::{
@@ -140,6 +141,31 @@ impl Client {
     pub async fn checkpoint_answer(&self, run: &RunRef, answer: Value) -> Result<Done<RunReceipt>, ClientError> {
         self.call(run.call(Operation::CheckpointAnswer, &CheckpointAnswer { answer })?)
             .await
+    }
+
+    /// `effect.list` of one run, or of all.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn effect_list(&self, run_id: Option<&str>, list: &EffectList) -> Result<EffectListReport, ClientError> {
+        let call = Call::new(Operation::EffectList, list)?;
+        self.read(match run_id {
+            Some(run_id) => call.run(run_id),
+            None => call,
+        })
+        .await
+    }
+
+    /// `effect.resolve` at the revision that the person saw.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn effect_resolve(
+        &self,
+        run: &RunRef,
+        resolve: &EffectResolve,
+    ) -> Result<Done<EffectReceipt>, ClientError> {
+        self.call(run.call(Operation::EffectResolve, resolve)?).await
     }
 
     /// `run.status`.

@@ -10,6 +10,7 @@
 use piw_protocol::canonical;
 use piw_protocol::child::EffectSettlement;
 use piw_protocol::definition::EffectKind;
+pub use piw_protocol::effect::EffectState;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -25,43 +26,6 @@ pub fn key(run_id: &str, effect_type: &str, node_path: &str, visit: u32) -> Stri
 #[must_use]
 pub fn fingerprint(request: &Value) -> String {
     canonical::digest(request)
-}
-
-/// State of a stored effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EffectState {
-    /// To be tried (again).
-    Pending,
-    /// Reserved by an attempt that may be applying it.
-    Applying,
-    /// It happened.
-    Applied,
-    /// It provably did not happen.
-    Rejected,
-    /// It was cancelled before it was applied.
-    Cancelled,
-    /// Only a person can say.
-    Ambiguous,
-}
-
-impl EffectState {
-    /// Whether no automatic try follows.
-    #[must_use]
-    pub fn is_settled(self) -> bool {
-        !matches!(self, Self::Pending | Self::Applying)
-    }
-}
-
-impl From<EffectSettlement> for EffectState {
-    fn from(settlement: EffectSettlement) -> Self {
-        match settlement {
-            EffectSettlement::Applied => Self::Applied,
-            EffectSettlement::Rejected => Self::Rejected,
-            EffectSettlement::Cancelled => Self::Cancelled,
-            EffectSettlement::Ambiguous => Self::Ambiguous,
-            EffectSettlement::Pending => Self::Pending,
-        }
-    }
 }
 
 /// A stored effect as a reservation sees it.

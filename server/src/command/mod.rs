@@ -5,6 +5,7 @@
 
 mod content;
 mod control;
+mod effect;
 mod input;
 mod server;
 mod start;
@@ -40,6 +41,8 @@ impl Server {
             Operation::RunRestart => self.run_restart(request).await,
             Operation::RunStatus => self.run_status(&request).await,
             Operation::CheckpointAnswer => self.checkpoint_answer(&request).await,
+            Operation::EffectList => self.effect_list(&request).await,
+            Operation::EffectResolve => self.effect_resolve(&request).await,
             Operation::ContentPut => self.content_put(&request).await,
             Operation::RunList => self.run_list(&request).await,
             Operation::ViewRunsWatch => self.view_runs_watch(context, &request).await,

@@ -20,7 +20,7 @@ use super::bounds::{TEXT_LIMIT, Window, cut, size};
 use super::content::{Contents, NamedContent};
 use super::nodes::{NodeCache, Nodes};
 use super::step::{ResultCache, StepMaker};
-use super::{ViewError, display, graph, update};
+use super::{ViewError, display, effect, graph, update};
 
 /// Room for the envelope around a view, in bytes.
 const ENVELOPE: usize = 2048;
@@ -169,6 +169,7 @@ impl Projector {
             update_total,
             updates: shown_updates,
             session: None,
+            review: effect::review(reader, facts)?,
             live: derived.live,
             possibly_interrupted: derived.possibly_interrupted,
         };

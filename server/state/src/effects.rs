@@ -2,6 +2,7 @@
 //! whether they happened.
 
 use piw_engine::effect::{self, EffectState, Interruption, Reservation, Settlement, StoredEffect};
+use piw_protocol::canonical;
 use piw_protocol::child::{EffectReservation, EffectSettlement};
 use piw_protocol::definition::EffectKind;
 use rusqlite::named_params;
@@ -32,13 +33,13 @@ pub(crate) struct Refused {
     pub(crate) message: String,
 }
 
-struct Row {
-    id: i64,
-    resource: i64,
-    state: EffectState,
+pub(crate) struct Row {
+    pub(crate) id: i64,
+    pub(crate) resource: i64,
+    pub(crate) state: EffectState,
     kind: EffectKind,
     fingerprint: String,
-    attempts: u32,
+    pub(crate) attempts: u32,
     result: Stored,
 }
 
@@ -167,7 +168,11 @@ pub(crate) fn settle(
         .map(|result| result.store(tx.db, tx.now))
         .transpose()?
         .unwrap_or_default();
-    set_state(tx, live, row.id, EffectState::from(outcome), &stored, "runner")?;
+    let detail = match outcome {
+        EffectSettlement::Ambiguous => "its node ended while it was being applied",
+        _ => "settled by its node",
+    };
+    set_state(tx, live, row.id, EffectState::from(outcome), &stored, detail)?;
     Ok(Ok(()))
 }
 
@@ -191,13 +196,13 @@ pub(crate) fn interrupt(tx: &Tx<'_>, live: &mut Live, how: Interruption) -> Resu
                 Settlement::Settle(outcome) => EffectState::from(outcome),
                 // It stays `applying`, its try interrupted: the next reservation reads it back first.
                 Settlement::Observe => {
-                    end_attempt(tx, id, "interrupted", "interrupted")?;
+                    end_attempt(tx, id, "interrupted", words(how))?;
                     continue;
                 }
             },
         };
         ambiguous += u32::from(next == EffectState::Ambiguous);
-        set_state(tx, live, id, next, &Stored::default(), "interrupted")?;
+        set_state(tx, live, id, next, &Stored::default(), words(how))?;
     }
     Ok(ambiguous)
 }
@@ -234,16 +239,74 @@ pub(crate) fn close_visit(tx: &Tx<'_>, live: &mut Live) -> Result<(), StateError
         } else {
             EffectState::Ambiguous
         };
-        set_state(tx, live, id, next, &Stored::default(), "not reserved again")?;
+        set_state(
+            tx,
+            live,
+            id,
+            next,
+            &Stored::default(),
+            "its node ended without trying it again",
+        )?;
     }
     Ok(())
+}
+
+/// Moves an ambiguous effect to where a person says it stands. Its uncertain try stays recorded as what it was.
+pub(crate) fn resolve(
+    tx: &Tx<'_>,
+    live: &mut Live,
+    row: &Row,
+    state: EffectState,
+    result: Option<Prepared>,
+    source: &str,
+) -> Result<(), StateError> {
+    let stored = result
+        .map(|result| result.store(tx.db, tx.now))
+        .transpose()?
+        .unwrap_or_default();
+    let node = tx
+        .db
+        .prepare_cached(
+            "UPDATE effects SET status = ?2, result_json = ?3, result_blob = ?4, updated_at = ?5 WHERE id = ?1 RETURNING node",
+        )?
+        .query_row((row.id, state.name(), &stored.json, stored.blob, tx.now), |found| found.get(0))?;
+    let (kind, word) = match state {
+        EffectState::Applied => ("effect.confirmed", "confirmed"),
+        EffectState::Pending => ("effect.retried", "retried"),
+        _ => ("effect.given_up", "given up"),
+    };
+    let detail = format!("{word} by {source}");
+    tx.db
+        .prepare_cached("UPDATE effect_attempts SET detail = ?3 WHERE effect = ?1 AND number = ?2")?
+        .execute((row.id, row.attempts, crate::live::bounded(&detail)))?;
+    live.ambiguous_effects = live.ambiguous_effects.saturating_sub(1);
+    live.open_effects += u32::from(!state.is_settled());
+    let payload = canonical::write_value(&serde_json::json!({ "attempt": row.attempts, "by": source }));
+    let about = About {
+        node,
+        attempt: None,
+        payload: std::str::from_utf8(&payload).ok(),
+    };
+    live.event(tx, "effect", kind, about)
+}
+
+/// An interruption as the review shows it.
+const fn words(how: Interruption) -> &'static str {
+    match how {
+        Interruption::CaughtError => "its code failed",
+        Interruption::Killed => "its process ended while it was being applied",
+        Interruption::TimedOut => "its time ran out while it was being applied",
+        Interruption::Paused => "the run was paused while it was being applied",
+        Interruption::Cancelled => "the run was cancelled while it was being applied",
+    }
 }
 
 fn refused(reason: &'static str, message: String) -> Refused {
     Refused { reason, message }
 }
 
-fn find(tx: &Tx<'_>, key: &str) -> Result<Option<Row>, StateError> {
+/// The effect of a key.
+pub(crate) fn find(tx: &Tx<'_>, key: &str) -> Result<Option<Row>, StateError> {
     let mut statement = tx.db.prepare_cached(
         "SELECT id, resource, status, kind, fingerprint, attempts, result_json, result_blob FROM effects WHERE key = ?1",
     )?;
@@ -261,7 +324,7 @@ fn find(tx: &Tx<'_>, key: &str) -> Result<Option<Row>, StateError> {
     let Some((id, resource, [state, kind], fingerprint, attempts, result)) = row else {
         return Ok(None);
     };
-    let (state, kind) = (state_of(&state)?, names::effect_kind(&kind)?);
+    let (state, kind) = (crate::query::word("effect state", &state)?, names::effect_kind(&kind)?);
     Ok(Some(Row {
         id,
         resource,
@@ -342,7 +405,7 @@ fn set_state(
     result: &Stored,
     detail: &str,
 ) -> Result<(), StateError> {
-    let name = state_name(state);
+    let name = state.name();
     let mut statement = tx.db.prepare_cached(
         "UPDATE effects SET status = ?2, result_json = ?3, result_blob = ?4, updated_at = ?5 WHERE id = ?1
          RETURNING node",
@@ -374,27 +437,4 @@ fn set_state(
             payload: None,
         },
     )
-}
-
-fn state_of(text: &str) -> Result<EffectState, StateError> {
-    Ok(match text {
-        "pending" => EffectState::Pending,
-        "applying" => EffectState::Applying,
-        "applied" => EffectState::Applied,
-        "rejected" => EffectState::Rejected,
-        "cancelled" => EffectState::Cancelled,
-        "ambiguous" => EffectState::Ambiguous,
-        other => return Err(StateError::Inconsistent(format!("unknown effect status {other:?}"))),
-    })
-}
-
-const fn state_name(state: EffectState) -> &'static str {
-    match state {
-        EffectState::Pending => "pending",
-        EffectState::Applying => "applying",
-        EffectState::Applied => "applied",
-        EffectState::Rejected => "rejected",
-        EffectState::Cancelled => "cancelled",
-        EffectState::Ambiguous => "ambiguous",
-    }
 }

@@ -55,7 +55,7 @@ mod writer;
 
 pub use changes::{ChangeFeed, Changes, RunChange};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, ResolvedRun, RunReceipted};
+pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, Resolution, ResolvedRun, RunReceipted};
 pub use content::{Chunk, Put, PutChunk, PutError};
 pub use error::{ClaimLost, StateError};
 pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};

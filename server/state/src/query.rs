@@ -8,6 +8,7 @@
 //! | [`graph`] | latest attempt per node and distinct transitions, now or at any step |
 //! | [`trace`] | trace events by position, and the position of an attempt |
 //! | [`updates`] | current updates |
+//! | [`effects`] | effects as people review them |
 //! | [`content`] | stored bytes that views name by reference |
 //! | [`counts`] | counts for the server's status |
 //!
@@ -16,6 +17,7 @@
 
 pub mod content;
 pub mod counts;
+pub mod effects;
 pub mod graph;
 pub mod list;
 pub mod run;

@@ -259,8 +259,14 @@ fn line(item: &RunListItem, theme: &Theme, columns: usize, rail: bool, now: Mill
     let started = clock::parse(&item.manifest.started_at).or_else(|| clock::parse(&item.created_at));
     let ended = item.manifest.finished_at.as_deref().and_then(clock::parse);
     let time = started.map_or_else(String::new, |from| clock::duration(ended.unwrap_or(now) - from));
-    let interrupted = if item.possibly_interrupted { "?" } else { "" };
-    let tail = format!(" {interrupted}{time} ");
+    // Of a run that has ended the glyph does not tell that an effect of it waits for a review.
+    let unsettled = mark != Mark::Ambiguous && item.display.controls.iter().any(|control| control == "review");
+    let flag = match (unsettled, item.possibly_interrupted) {
+        (true, _) => theme.glyph(Mark::Ambiguous),
+        (false, true) => "?",
+        (false, false) => "",
+    };
+    let tail = format!(" {flag}{time} ");
     let room = columns.saturating_sub(3 + width(&tail));
     let workflow = clean(&item.workflow_name);
     let mut spans = vec![glyph];
@@ -278,10 +284,10 @@ fn line(item: &RunListItem, theme: &Theme, columns: usize, rail: bool, now: Mill
     }
     spans.push(Span::styled(
         tail,
-        if item.possibly_interrupted {
-            theme.warning()
-        } else {
+        if flag.is_empty() {
             theme.muted()
+        } else {
+            theme.warning()
         },
     ));
     Line::from(spans)

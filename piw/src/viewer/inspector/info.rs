@@ -9,11 +9,14 @@ use serde_json::Value;
 use super::rows::Rows;
 use crate::text::{clean, counted, fit};
 use crate::viewer::clock;
+use crate::viewer::popup::review;
 use crate::viewer::run::question::Question;
 use crate::viewer::theme::Mark;
 
 /// Key of the request of a checkpoint.
 const QUESTION: &str = "question";
+/// Effects that a plain frame shows at most.
+const STILL_REVIEW: usize = 2;
 /// Rows that a question takes at most in a plain frame, which shows other facts below.
 const STILL_QUESTION: usize = 12;
 
@@ -26,6 +29,7 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
         );
         return;
     };
+    review(rows, &view);
     question(rows, &view);
     facts(rows, &view, now);
     progress(rows, &view, now);
@@ -108,6 +112,35 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
         &format!("{} · view {}", view.run_revision, view.revision),
         theme.subtext(),
     );
+}
+
+/// What may have happened, for a person to settle.
+fn review(rows: &mut Rows<'_>, view: &RunView) {
+    let Some(review) = &view.review else { return };
+    let theme = rows.theme;
+    rows.heading("May or may not have happened");
+    let shown = if rows.still { STILL_REVIEW } else { review.effects.len() };
+    for effect in review.effects.iter().take(shown) {
+        for (index, line) in review::describe(effect).into_iter().enumerate() {
+            let style = if index == 0 {
+                theme.status(Mark::Ambiguous)
+            } else {
+                theme.subtext()
+            };
+            rows.text(2 * usize::from(index > 0), &line, style);
+        }
+    }
+    let more = review.total.saturating_sub(shown as u64);
+    if more > 0 {
+        rows.push(vec![Span::styled(format!("… {more} more"), theme.muted())], None);
+    }
+    let how = if rows.still {
+        "review it: piw effects list"
+    } else {
+        "e reviews it"
+    };
+    rows.push(vec![Span::styled(how, theme.muted())], None);
+    rows.gap();
 }
 
 /// What the run waits for an answer to.

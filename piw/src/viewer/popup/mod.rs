@@ -1,8 +1,9 @@
-//! What lies over the screen: help, command palette, confirmation, answer editor, theme picker. At most one is open and it
+//! What lies over the screen: help, command palette, confirmation, answer editor, effect review, theme picker. At most one is open and it
 //! takes every key.
 
 pub mod answer;
 pub mod editor;
+pub mod review;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
@@ -12,6 +13,7 @@ use ratatui::text::{Line, Span};
 
 use self::answer::Asked;
 use self::editor::Editor;
+use self::review::{Reviewed, Said};
 use super::action::{Action, ENTRIES, Entry, key_name};
 use super::message::Command;
 use super::screen::Part;
@@ -57,6 +59,15 @@ pub enum Popup {
         asked: Asked,
         /// The text.
         editor: Editor,
+    },
+    /// Effects that may have happened.
+    Review {
+        /// The run.
+        run_id: String,
+        /// What the user saw.
+        revision: u64,
+        /// The dialog.
+        reviewed: Reviewed,
     },
     /// Themes with live preview.
     Themes {
@@ -170,6 +181,19 @@ impl Popup {
                     Reply::Stay
                 }
             },
+            Self::Review {
+                run_id,
+                revision,
+                reviewed,
+            } => match reviewed.key(key) {
+                Said::Nothing => Reply::Stay,
+                Said::Later => Reply::Close,
+                Said::Decided(resolve) => Reply::Send {
+                    run_id: run_id.clone(),
+                    revision: *revision,
+                    command: Command::Review(resolve),
+                },
+            },
             Self::Themes { before, selected } => {
                 let count = Theme::names().count();
                 match key.code {
@@ -188,6 +212,7 @@ impl Popup {
     pub fn paste(&mut self, pasted: &str) {
         match self {
             Self::Answer { editor, .. } => editor.insert(pasted),
+            Self::Review { reviewed, .. } => reviewed.paste(pasted),
             Self::Palette { text, .. } => text.push_str(&clean(pasted)),
             _ => {}
         }
@@ -204,6 +229,7 @@ impl Popup {
             Self::Palette { .. } => (entry_columns(), 18),
             Self::Confirm { .. } => (56, 8),
             Self::Answer { asked, .. } => return answer::area(asked, screen),
+            Self::Review { .. } => return review::area(screen),
             Self::Themes { .. } => (
                 36,
                 (Theme::names().count() as u16 + 2).min(screen.height.saturating_sub(2)),
@@ -253,6 +279,7 @@ impl Popup {
                 buffer.set_line(inner.x + 1, inner.bottom() - 1, &confirm_line(theme), inner.width);
             }
             Self::Answer { asked, editor, .. } => answer::draw(asked, editor, theme, area, buffer),
+            Self::Review { reviewed, .. } => review::draw(reviewed, theme, screen, buffer),
             Self::Themes { selected, .. } => {
                 let inner = widgets::popup("Theme · Enter keeps · Esc", theme, area, buffer);
                 let height = usize::from(inner.height);

@@ -1,12 +1,14 @@
 //! Commands on the run: only what the server offers, confirmed where it cannot be undone.
 
+use std::sync::Arc;
+
 use piw_protocol::view::RunView;
 
 use crate::text::{clean, clean_lines};
 use crate::viewer::inspector::rows::bytes;
 use crate::viewer::message::{Command, Effect};
 use crate::viewer::model::Model;
-use crate::viewer::popup::{Popup, answer::Asked, editor::Editor};
+use crate::viewer::popup::{Popup, answer::Asked, editor::Editor, review::Reviewed};
 use crate::viewer::run::question::Question;
 use crate::viewer::run::{Loaded, Run};
 
@@ -15,20 +17,10 @@ const SUMMARY: usize = 100;
 
 /// Sends a command, or opens the popup that comes before it; says why when it is not on offer.
 pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
-    let control = command.control();
-    let Some(run) = &model.run else { return Vec::new() };
-    if !run.offers(control) {
-        let text = if run.is_live() {
-            format!("{control} is not on offer for this run")
-        } else {
-            "the view is stale: nothing can be done with it".into()
-        };
-        model.toast(&text, true);
-        return Vec::new();
-    }
-    let Some(view) = run.view.clone() else {
+    let Some(view) = offered(model, command.control()) else {
         return Vec::new();
     };
+    let Some(run) = &model.run else { return Vec::new() };
     let (run_id, revision) = (run.run_id.clone(), view.run_revision);
     let title = clean(view.state.run_title.as_deref().unwrap_or(&view.state.workflow_name)).into_owned();
     match command {
@@ -72,6 +64,54 @@ pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
         }
     }
     Vec::new()
+}
+
+/// The view of the run on screen when it offers a control; otherwise says why it cannot be used.
+fn offered(model: &mut Model, control: &str) -> Option<Arc<RunView>> {
+    let run = model.run.as_ref()?;
+    if run.offers(control) {
+        return run.view.clone();
+    }
+    let text = if run.is_live() {
+        format!("{control} is not on offer for this run")
+    } else {
+        "the view is stale: nothing can be done with it".into()
+    };
+    model.toast(&text, true);
+    None
+}
+
+/// Opens the review of the effects that the server shows.
+pub fn review(model: &mut Model) {
+    let Some(view) = offered(model, "review") else { return };
+    if let Some(review) = &view.review {
+        model.popup = Some(Popup::Review {
+            run_id: view.run_id.clone(),
+            revision: view.run_revision,
+            reviewed: Reviewed::new(review),
+        });
+    }
+}
+
+/// Keeps an open review dialog on what the server shows now; closes it when what was being decided on is settled or changed.
+pub fn refresh_reviewed(model: &mut Model) {
+    let Some(view) = model.run.as_ref().and_then(|run| run.view.clone()) else {
+        return;
+    };
+    if let Some(Popup::Review {
+        run_id,
+        revision,
+        reviewed,
+    }) = &mut model.popup
+        && *run_id == view.run_id
+        && view.run_revision != *revision
+    {
+        *revision = view.run_revision;
+        if !reviewed.refresh(view.review.as_ref()) {
+            model.popup = None;
+            model.toast("the effect was settled meanwhile", false);
+        }
+    }
 }
 
 /// Shows in an open answer dialog what has arrived since; what was typed and the scroll position stay.

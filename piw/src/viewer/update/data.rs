@@ -32,10 +32,14 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             run_id,
             view,
             freshness,
-        } => match this_run(model, &run_id) {
-            Some(run) => run.take_view(view, freshness, now),
-            None => Vec::new(),
-        },
+        } => {
+            let effects = match this_run(model, &run_id) {
+                Some(run) => run.take_view(view, freshness, now),
+                None => Vec::new(),
+            };
+            super::control::refresh_reviewed(model);
+            effects
+        }
         Message::BadView(error) => {
             model.toast(&error, true);
             Vec::new()

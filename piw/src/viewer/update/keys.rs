@@ -204,6 +204,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Cancel => return command(model, Command::Cancel),
         Action::Restart => return command(model, Command::Restart),
         Action::Answer => return command(model, Command::Answer(serde_json::Value::Null)),
+        Action::Review => super::control::review(model),
     }
     Vec::new()
 }

@@ -75,6 +75,10 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
                 Popup::Confirm { .. } if at.y + 1 == inner.bottom() => {
                     key(KeyCode::Char(if at.x < inner.x + 10 { 'y' } else { 'n' }))
                 }
+                Popup::Review { reviewed, .. } => match reviewed.click(whole, at) {
+                    Some(code) => key(code),
+                    None => return Vec::new(),
+                },
                 Popup::Palette { text, selected } if row >= 2 => {
                     let height = usize::from(inner.height.saturating_sub(2));
                     let index = (*selected + 1).saturating_sub(height) + row - 2;

@@ -4,10 +4,12 @@ mod answer;
 mod cancel;
 mod create;
 mod pause;
+mod resolve;
 mod restart;
 
 pub use answer::Answer;
 pub use create::{NewRun, ResolvedRun};
+pub use resolve::Resolution;
 pub use restart::Original;
 
 pub(crate) use create::read_sources;
@@ -60,11 +62,7 @@ pub(crate) fn find(tx: &Tx<'_>, run_id: &str) -> Result<Option<RunKey>, StateErr
 }
 
 /// Finds the run of a command and checks the revision that the command expects.
-fn expect(
-    tx: &mut Tx<'_>,
-    run_id: &str,
-    revision: Option<u64>,
-) -> Result<Result<Live, Decision<RunReceipt>>, StateError> {
+fn expect<R>(tx: &mut Tx<'_>, run_id: &str, revision: Option<u64>) -> Result<Result<Live, Decision<R>>, StateError> {
     let Some(key) = find(tx, run_id)? else {
         let error = error("run_not_found", format!("no run {run_id}"));
         return Ok(Err(Decision::Refuse {

@@ -6,6 +6,7 @@ use piw_engine::lifecycle;
 use piw_protocol::run::RunStatus;
 
 use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refuse};
+use crate::cache::Live;
 use crate::effects;
 use crate::error::StateError;
 use crate::live::{About, Park, next_ready_seq};
@@ -79,19 +80,28 @@ impl State {
                     return Ok(refuse(tx, live, &refusal));
                 }
                 tx.db
-                    .prepare_cached("UPDATE runs SET paused_at = NULL, failure_class = NULL WHERE id = ?1")?
+                    .prepare_cached("UPDATE runs SET paused_at = NULL WHERE id = ?1")?
                     .execute([live.key])?;
-                live.crash_streak = 0;
-                if live.status != RunStatus::Waiting {
-                    make_ready(tx, live.key, live.status)?;
-                }
-                tx.changes.run(live.key, &live.run_id, true);
+                go_on(tx, &mut live)?;
                 live.event(tx, "command", "run.resumed", About::default())?;
                 accept(tx, live, None)
             })
         })
         .await
     }
+}
+
+/// Makes parked work ready for a new runner with a clean slate. A run that waits for an answer goes on waiting.
+pub(super) fn go_on(tx: &mut Tx<'_>, live: &mut Live) -> Result<(), StateError> {
+    tx.db
+        .prepare_cached("UPDATE runs SET failure_class = NULL WHERE id = ?1")?
+        .execute([live.key])?;
+    live.crash_streak = 0;
+    if live.status != RunStatus::Waiting {
+        make_ready(tx, live.key, live.status)?;
+    }
+    tx.changes.run(live.key, &live.run_id, true);
+    Ok(())
 }
 
 fn make_ready(tx: &mut Tx<'_>, key: crate::ids::RunKey, status: RunStatus) -> Result<(), StateError> {

@@ -62,7 +62,11 @@ pub fn status(reader: &Reader, now: i64) -> Result<StatusCounts> {
                   + (SELECT count(*) FROM human_decisions WHERE status = 'pending')",
             &[],
         )?,
-        ambiguous_effects: count("SELECT count(*) FROM effects WHERE status = 'ambiguous'", &[])?,
+        // The list of states is the condition of the index.
+        ambiguous_effects: count(
+            "SELECT count(*) FROM effects WHERE status IN ('pending', 'applying', 'ambiguous') AND status = 'ambiguous'",
+            &[],
+        )?,
         last_sweep: reader
             .prepare_cached("SELECT max(last_sweep_at) FROM workflow_server_state")?
             .query_row([], |row| row.get::<_, Option<i64>>(0))?
