@@ -40,6 +40,15 @@ pub struct View {
     /// Draw with ASCII characters only
     #[arg(long, conflicts_with = "once")]
     pub ascii: bool,
+    /// Watch another machine over ssh; may be given several times
+    #[arg(long, value_name = "HOST")]
+    pub ssh: Vec<String>,
+    /// Watch the server behind a relay (see `piw serve`); may be given several times
+    #[arg(long, value_name = "URL")]
+    pub connect: Vec<String>,
+    /// The piw command on the machines of --ssh
+    #[arg(long, value_name = "COMMAND", default_value = "piw", requires = "ssh")]
+    pub remote_piw: String,
 }
 
 /// Every command.
@@ -75,6 +84,10 @@ pub enum Command {
     /// The workflow server's life
     #[command(subcommand)]
     Server(ServerCommand),
+    /// Let viewers connect over a WebSocket, on loopback only
+    Serve(ServeArgs),
+    /// Carry one connection to the server; what `piw --ssh` runs on the other machine
+    Relay(RelayArgs),
     /// List the themes of the viewer
     Themes(JsonFlag),
     /// Print a completion script for a shell
@@ -274,6 +287,31 @@ pub struct LogsArgs {
     pub follow: bool,
 }
 
+/// Arguments of `piw serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Loopback address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9377")]
+    pub bind: String,
+    /// Make a new token; URLs with the old one stop working
+    #[arg(long)]
+    pub new_token: bool,
+    /// Print one JSON document: {"url"}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw relay`.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    /// Use standard input and output as the connection
+    #[arg(long, required = true)]
+    pub stdio: bool,
+    /// Only use a running server
+    #[arg(long)]
+    pub no_start: bool,
+}
+
 /// Hidden roles.
 #[derive(Debug, Subcommand)]
 pub enum InternalRole {
@@ -325,6 +363,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Init(args) => command::init::run(&args),
         Command::Types(args) => command::init::types(&args),
         Command::Server(command) => command::server::run(command),
+        Command::Serve(args) => command::relay::serve(&args),
+        Command::Relay(args) => command::relay::stdio(&args),
         Command::Themes(args) => command::themes::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

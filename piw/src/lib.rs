@@ -6,6 +6,8 @@
 //! | [`command`] | one file for each command |
 //! | [`failure`] | how an error becomes a message, a hint and an exit code |
 //! | [`follow`] | the progress display of `piw run` |
+//! | [`relay`] | what other machines' viewers connect to: the WebSocket relay and the one over standard streams |
+//! | [`remote`] | the hosts of `--connect` and `--ssh` |
 //! | [`text`] | untrusted text on its way to a terminal |
 //! | [`viewer`] | the terminal viewer |
 
@@ -13,5 +15,7 @@ pub mod cli;
 pub mod command;
 pub mod failure;
 pub mod follow;
+pub mod relay;
+pub mod remote;
 pub mod text;
 pub mod viewer;

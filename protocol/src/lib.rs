@@ -15,6 +15,7 @@
 //! | [`view`] | run list, run view, pages and content chunks |
 //! | [`content`] | verified content |
 //! | `client` | the reconnecting async client (feature `client`) |
+//! | `websocket` | frames over a WebSocket (feature `websocket`) |
 //! | [`schema`] | the protocol as JSON Schema |
 //! | [`child`] | messages between the server and resolver or runner children |
 
@@ -31,3 +32,5 @@ pub mod ops;
 pub mod run;
 pub mod schema;
 pub mod view;
+#[cfg(feature = "websocket")]
+pub mod websocket;

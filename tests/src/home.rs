@@ -132,6 +132,12 @@ impl Home {
         self
     }
 
+    /// The variables set with [`Home::env`].
+    #[must_use]
+    pub fn environment(&self) -> &[(String, String)] {
+        &self.environment
+    }
+
     /// The project directory: the working directory of every command.
     #[must_use]
     pub fn project(&self) -> PathBuf {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`home`] | a temporary home with its server, and running commands in it |
 //! | [`bench`] | measurements against the bars of the design |
+//! | [`relay`] | the relay as a process, raw clients of it, an `ssh` that stays here |
 //! | [`picture`] | a terminal screen as SVG |
 //! | [`terminal`] | the binary in a pseudo-terminal |
 //! | [`wait`] | waiting for conditions, never for time |
@@ -11,5 +12,6 @@
 pub mod bench;
 pub mod home;
 pub mod picture;
+pub mod relay;
 pub mod terminal;
 pub mod wait;

@@ -39,6 +39,9 @@ impl Terminal {
         command.env("PIW_STATE_DIR", home.state());
         command.env("TERM", "xterm-256color");
         command.env("COLORTERM", "truecolor");
+        for (name, value) in home.environment() {
+            command.env(name, value);
+        }
         let child = pair.slave.spawn_command(command).expect("piw starts");
         drop(pair.slave);
         let mut reader = pair.master.try_clone_reader().expect("a reader of the pseudo-terminal");

@@ -10,6 +10,7 @@ pub mod input;
 pub mod internal;
 pub mod output;
 pub mod ps;
+pub mod relay;
 pub mod run;
 pub mod server;
 pub mod session;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{Exit, Failure};
+use crate::remote::{Host, Reaper};
 use crate::text;
 
 /// A connected client and the runtime that it lives on.
@@ -47,13 +48,40 @@ pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
 pub fn connect_with(autostart: Autostart, options: ClientOptions) -> Result<Session, Failure> {
     let places = places()?;
     prepare(&places, autostart)?;
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start the async runtime: {error}")))?;
+    let runtime = runtime()?;
     let client = runtime
         .block_on(Client::connect(UnixConnector::new(&places.socket), options))
         .map_err(|error| failure(&error))?;
+    Ok(Session { runtime, client })
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start the async runtime: {error}")))
+}
+
+/// Connects to another machine's server. The connection is kept as `options` say.
+///
+/// # Errors
+/// When the host cannot be reached or runs another version; the message says what to do.
+pub fn connect_to(host: &Host, remote_piw: &str, reaper: &Reaper, options: ClientOptions) -> Result<Session, Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(async {
+        let client = host.start(remote_piw, reaper, options);
+        client.ready().await.map(|()| client)
+    });
+    let client = client.map_err(|error| match error {
+        ClientError::Unreachable { reason, .. } => Failure::new(Exit::Unavailable, text::clean(&reason)),
+        ClientError::VersionMismatch { .. } => {
+            let name = text::clean(&host.name);
+            Failure::new(Exit::Unavailable, format!("{name}: {error}")).hint(format!(
+                "install the same piw on both machines, then run piw server restart on {name}; runs go on afterwards"
+            ))
+        }
+        error => failure(&error),
+    })?;
     Ok(Session { runtime, client })
 }
 

@@ -3,9 +3,11 @@
 use piw_protocol::client::ClientOptions;
 
 use super::output;
-use super::session::{self, Autostart};
+use super::session::{self, Autostart, Session};
 use crate::cli::View;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::remote::{Host, Reaper, TOKEN_VAR};
+use crate::text;
 use crate::viewer::{self, Ended, OnceError, ViewerError, ViewerOptions};
 
 /// Opens the viewer, or prints one frame.
@@ -13,8 +15,18 @@ use crate::viewer::{self, Ended, OnceError, ViewerError, ViewerOptions};
 /// # Errors
 /// No server, no such run, no terminal.
 pub fn run(args: View) -> Outcome {
+    let token = std::env::var(TOKEN_VAR).ok();
+    let hosts =
+        Host::read(&args.ssh, &args.connect, token.as_deref()).map_err(|error| Failure::usage(error.to_string()))?;
+    let reaper = Reaper::default();
+    // Dropped after the session, whose end ends the children.
+    let _last = reaper.last();
     if args.once {
-        let session = session::connect(Autostart::Allowed)?;
+        let session = match &hosts[..] {
+            [] => session::connect(Autostart::Allowed)?,
+            [host] => session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?,
+            _ => return Err(Failure::usage("a run is on one host: name only one")),
+        };
         let run_id = session.run_id(args.run_id.as_deref().unwrap_or_default())?;
         let frame = session
             .block_on(viewer::once(session.client(), &run_id))
@@ -22,11 +34,14 @@ pub fn run(args: View) -> Outcome {
         output::text(&frame)?;
         return Ok(Exit::Done);
     }
-    let places = session::places()?;
-    if !piw_server::start::accepts(&places) && !piw_server::paths::autostart_forbidden() {
-        eprintln!("starting the server …");
-    }
-    let session = session::connect_with(Autostart::Allowed, ClientOptions::default())?;
+    let session = match &hosts[..] {
+        [] => local()?,
+        [host] => {
+            eprintln!("connecting to {} …", text::clean(&host.name));
+            session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?
+        }
+        _ => return Err(Failure::usage("several hosts are not supported yet")),
+    };
     let run_id = args.run_id.as_deref().map(|given| session.run_id(given)).transpose()?;
     let options = ViewerOptions {
         client: session.client().clone(),
@@ -45,6 +60,14 @@ pub fn run(args: View) -> Outcome {
         Ended::Signal(libc::SIGQUIT) => Exit::QuitBySignal,
         Ended::Signal(_) => Exit::Terminated,
     })
+}
+
+fn local() -> Result<Session, Failure> {
+    let places = session::places()?;
+    if !piw_server::start::accepts(&places) && !piw_server::paths::autostart_forbidden() {
+        eprintln!("starting the server …");
+    }
+    session::connect_with(Autostart::Allowed, ClientOptions::default())
 }
 
 fn once(error: &OnceError) -> Failure {

@@ -40,6 +40,8 @@ use crate::ops::Operation;
 
 pub use calls::{Done, RunRef, RunWatch, RunsWatch};
 pub use connector::{Connector, UnixConnector};
+#[cfg(feature = "websocket")]
+pub use connector::{RelayUrl, UrlError, WebSocketConnector, WebSocketFrames};
 pub use error::ClientError;
 pub use options::ClientOptions;
 pub use state::{ConnectionState, Freshness, Retry};

@@ -1,11 +1,17 @@
 //! How the client reaches a server. A connection is any byte stream that carries frames; what makes the bytes travel (a Unix
 //! socket, a pipe to `ssh`, a WebSocket) is the connector's business alone.
 
+#[cfg(feature = "websocket")]
+mod websocket;
+
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+
+#[cfg(feature = "websocket")]
+pub use websocket::{RelayUrl, UrlError, WebSocketConnector, WebSocketFrames};
 
 /// Opens byte streams to one server.
 pub trait Connector: Send + Sync + 'static {
