@@ -6,6 +6,7 @@
 //! | [`command`] | one file for each command |
 //! | [`failure`] | how an error becomes a message, a hint and an exit code |
 //! | [`follow`] | the progress display of `piw run` |
+//! | [`question`] | what a waiting run asks of a person |
 //! | [`relay`] | what other machines' viewers connect to: the WebSocket relay and the one over standard streams |
 //! | [`remote`] | the hosts of `--connect` and `--ssh` |
 //! | [`text`] | untrusted text on its way to a terminal |
@@ -15,6 +16,7 @@ pub mod cli;
 pub mod command;
 pub mod failure;
 pub mod follow;
+pub mod question;
 pub mod relay;
 pub mod remote;
 pub mod text;

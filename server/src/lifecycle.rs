@@ -68,6 +68,7 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
         // Fails only for a group leader, which then already is on its own.
         let _ = nix::unistd::setsid();
     }
+    piw_process::memory::give_back();
     options.places.prepare()?;
     let lock = ServerLock::acquire(&options.places)?;
     piw_fault::point!("server::locked");

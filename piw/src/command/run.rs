@@ -144,7 +144,7 @@ fn report(session: &Session, view: &Arc<RunView>) -> Result<(), Failure> {
     } else if let Some(reason) = &view.display.reason {
         eprintln!("{}", session::lines(reason));
     }
-    for line in lines::question(view) {
+    for line in session.call(session::question(session.client(), view))? {
         eprintln!("  {line}");
     }
     for advice in advice(view) {

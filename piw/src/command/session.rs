@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{Exit, Failure};
+use crate::question::Question;
 use crate::remote::{Host, Reaper};
 use crate::text;
 
@@ -266,6 +267,24 @@ pub async fn definition(client: &Client, view: &RunView) -> Result<DefinitionSna
             Ok(bytes.json::<DefinitionSnapshot>()?.into_inner())
         }
     }
+}
+
+/// What a waiting run asks of a person as lines that are safe to print: the summary, then the request, fetched and verified
+/// when it travels as content. Empty when it waits for nobody.
+///
+/// # Errors
+/// As fetching content.
+pub async fn question(client: &Client, view: &RunView) -> Result<Vec<String>, ClientError> {
+    let Some(mut question) = Question::of(view) else {
+        return Ok(Vec::new());
+    };
+    if let Some(reference) = question.content() {
+        let request = ViewValue::Artifact(reference.clone());
+        question = question.filled(value(client, &view.run_id, &request).await?);
+    }
+    let mut asked = question.summary.as_deref().map(lines).into_iter().collect::<Vec<_>>();
+    asked.extend(question.request_lines());
+    Ok(asked)
 }
 
 /// The whole of a view's value, fetched and verified when it travels as content.

@@ -73,7 +73,7 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
     if !review.is_empty() {
         out.push_str(&format!("\nreview\n{review}"));
     }
-    let question = lines::question(view);
+    let question = session.call(session::question(session.client(), view))?;
     if !question.is_empty() {
         out.push_str(&format!("\nquestion\n{}\n", question.join("\n")));
     }

@@ -175,41 +175,6 @@ fn error_of(view: &RunView, step: &GraphStep) -> Option<String> {
     finished.step.error.as_ref().map(|error| error.message.clone())
 }
 
-/// What the run asks of a person: the summary, then the request as JSON; empty when it waits for nobody.
-#[must_use]
-pub fn question(view: &RunView) -> Vec<String> {
-    let Some(request) = view
-        .state
-        .human_decision
-        .as_ref()
-        .and_then(|pending| pending.get("request"))
-    else {
-        return Vec::new();
-    };
-    let mut lines = Vec::new();
-    match request.get("summary").and_then(Value::as_str) {
-        Some(summary) => lines.push(text::clean(summary).into_owned()),
-        None => return pretty(request),
-    }
-    if let Some(details) = request.get("request") {
-        lines.extend(pretty(details));
-    }
-    lines
-}
-
-/// JSON as a bounded number of safe lines; texts of several lines are shown as lines.
-fn pretty(value: &Value) -> Vec<String> {
-    const MOST: usize = 60;
-    let encoded = serde_json::to_string_pretty(value)
-        .unwrap_or_else(|_| value.to_string())
-        .replace("\\n", "\n");
-    let (mut lines, more) = text::clean_lines(&encoded, MOST);
-    if more {
-        lines.push("…".to_owned());
-    }
-    lines
-}
-
 /// A progress update as one line: `12/40 files · 3.1 files/s · about 9s left`.
 #[must_use]
 pub fn progress_text(update: &StoredUpdate, now: &str) -> String {

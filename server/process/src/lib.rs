@@ -10,11 +10,13 @@
 //! | [`tree`] | the process table, descendants, the subreaper |
 //! | [`group`] | signals to groups; SIGTERM, a grace period, SIGKILL |
 //! | [`hold`] | a command in its own group that waits on a pipe before it executes |
+//! | [`memory`] | giving freed memory back to the system |
 //! | [`role`] | preparing a child that speaks on file descriptor 3 |
 
 pub mod group;
 pub mod hold;
 pub mod identity;
+pub mod memory;
 pub mod role;
 pub mod tree;
 

@@ -6,8 +6,18 @@ use std::time::{Duration, Instant};
 /// Resident memory of a process in MiB.
 #[must_use]
 pub fn resident_mib(pid: i32) -> Option<f64> {
+    status_mib(pid, "VmRSS:")
+}
+
+/// The most memory that a process ever had resident, in MiB.
+#[must_use]
+pub fn peak_mib(pid: i32) -> Option<f64> {
+    status_mib(pid, "VmHWM:")
+}
+
+fn status_mib(pid: i32, field: &str) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
 }

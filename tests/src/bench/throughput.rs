@@ -118,6 +118,12 @@ pub fn chains(step_rate: f64, long: u64) -> Chains {
         Bar::AtMost(25.0),
         &[resident(server)],
     ));
+    rows.push(Row::new(
+        "server peak memory, a 50 MB output stored and read back after it",
+        "MiB",
+        Bar::AtMost(25.0),
+        &[peak_of_large_output(&home, server)],
+    ));
     let _ = home.piw(&["server", "stop"]).exits(0);
     let growth = (file_size(&database) - size) / steps / 1024.0;
     rows.push(Row::new(
@@ -133,6 +139,17 @@ pub fn chains(step_rate: f64, long: u64) -> Chains {
         &[written],
     ));
     Chains { rows }
+}
+
+/// Stores an output of 50 MB and reads it back; returns the most memory that the server ever had resident, in MiB.
+fn peak_of_large_output(home: &Home, server: i32) -> f64 {
+    home.workflow("large", workloads::LARGE);
+    let started = home.piw(&["run", "large", "--detach", "--json"]).exits(0).json();
+    let id = started["runId"].as_str().expect("a run id");
+    home.wait_for_end(id);
+    let output = home.piw(&["show", id]).exits(0);
+    assert!(!output.stdout.is_empty());
+    memory::peak_mib(server).expect("the server's memory")
 }
 
 fn resident(pid: i32) -> f64 {

@@ -24,6 +24,14 @@ export default defineWorkflow({
 });
 "#;
 
+/// An output of 50 MB.
+pub const LARGE: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "large", startAt: "only", nodes: { only: compute({ run: () => "x".repeat(50_000_000) }) }, edges: [],
+});
+"#;
+
 /// A node that sleeps until it is cancelled.
 pub const SLEEP: &str = r#"
 import { defineWorkflow, idempotentEffect, shell } from "piw";

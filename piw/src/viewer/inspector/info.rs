@@ -7,10 +7,10 @@ use ratatui::text::Span;
 use serde_json::Value;
 
 use super::rows::Rows;
+use crate::question::Question;
 use crate::text::{clean, counted, fit};
 use crate::viewer::clock;
 use crate::viewer::popup::review;
-use crate::viewer::run::question::Question;
 use crate::viewer::theme::Mark;
 
 /// Key of the request of a checkpoint.
@@ -145,7 +145,7 @@ fn review(rows: &mut Rows<'_>, view: &RunView) {
 
 /// What the run waits for an answer to.
 fn question(rows: &mut Rows<'_>, view: &RunView) {
-    let Some(question) = Question::of(view).map(|question| question.with_content(rows.run)) else {
+    let Some(question) = Question::of(view).map(|question| rows.run.filled(question)) else {
         return;
     };
     if question.summary.is_none() && question.request.is_none() {

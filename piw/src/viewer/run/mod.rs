@@ -1,7 +1,6 @@
 //! The run on screen: its view, its graph and drawings, the replay position, and the pages and contents loaded for it.
 
 pub mod overlay;
-pub mod question;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,13 +11,14 @@ use piw_protocol::ops::PageRequest;
 use piw_protocol::run::DisplayStatus;
 use piw_protocol::view::{ArtifactRef, DefinitionView, PageKind, RunPage, RunView, StepView, TraceEvent};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::clock::Millis;
 use super::graph::paint::Overlay;
 use super::graph::{Density, Drawing, Graph};
 use super::message::{Content, Effect, LayoutKey, SharedGraph};
 use super::theme::Mark;
+use crate::question::Question;
 
 /// Drawings that are kept.
 const DRAWINGS: usize = 24;
@@ -79,6 +79,20 @@ pub struct Run {
 }
 
 impl Run {
+    /// A question with the request that was fetched for it, once it is there.
+    #[must_use]
+    pub fn filled(&self, question: Question) -> Question {
+        let loaded = question
+            .content()
+            .and_then(|reference| self.contents.get(&reference.sha256));
+        let value = match loaded {
+            Some(Loaded::Ready(Content::Json(value))) => Value::clone(value),
+            Some(Loaded::Ready(Content::Text(text))) => Value::String(text.to_string()),
+            _ => return question,
+        };
+        question.filled(value)
+    }
+
     /// A run of which nothing is known yet.
     #[must_use]
     pub fn new(run_id: String) -> Self {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use piw_protocol::view::RunView;
 
+use crate::question::Question;
 use crate::text::{clean, clean_lines};
 use crate::viewer::inspector::rows::bytes;
 use crate::viewer::message::{Command, Effect};
 use crate::viewer::model::Model;
 use crate::viewer::popup::{Popup, answer::Asked, editor::Editor, review::Reviewed};
-use crate::viewer::run::question::Question;
 use crate::viewer::run::{Loaded, Run};
 
 /// Lines of a summary that are shown at most.
@@ -136,7 +136,7 @@ pub fn refresh_asked(model: &mut Model) {
 
 /// What a checkpoint asks: the summary and the request of the waiting attempt, and what the answer decides.
 fn asked(run: &Run, view: &RunView) -> Asked {
-    let question = Question::of(view).map(|question| question.with_content(run));
+    let question = Question::of(view).map(|question| run.filled(question));
     let id = view.state.waiting_on.as_deref().unwrap_or_default();
     let graph = run.graph.as_ref();
     let node = graph.and_then(|graph| graph.node(id).map(|index| &graph.nodes[index]));

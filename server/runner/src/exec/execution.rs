@@ -8,6 +8,7 @@ use piw_engine::route::Output;
 use piw_engine::{Plan, Progress};
 use piw_protocol::canonical;
 use piw_protocol::child::{ChildBody, Command, ExecutionState, NodeFinish, NodeResultState, Position, ValueRef};
+use piw_protocol::definition::NodeType;
 use piw_protocol::run::NodeOutcome;
 use serde_json::Value;
 
@@ -93,17 +94,21 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let Some(mut attempt) = self.open(plan, proposal).await? else {
             return Ok(Exit::Done);
         };
+        let mut ahead = None;
         loop {
             let order = self.context.client.order();
             if order > Order::Continue {
                 return Ok(Exit::Ordered(order));
             }
-            let (end, active) = self.execute(&attempt).await?;
+            let (end, active) = match ahead.take() {
+                Some(executed) => executed?,
+                None => self.execute(&attempt).await?,
+            };
             let stuck = end.stuck;
             let next = self.commit(&attempt, end, active).await?;
             match next {
                 Some(_) if stuck => return Ok(Exit::Stuck),
-                Some(next) => attempt = next,
+                Some(next) => Next { attempt, ahead } = next,
                 None => return Ok(Exit::Done),
             }
         }
@@ -256,13 +261,17 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
     }
 
     /// Commits an end with what follows. `None` when nothing follows in this generation.
+    ///
+    /// A compute node that follows is executed while the commit is in flight: it is pure, so that an execution whose start
+    /// was not accepted never happened for anybody. Its end is committed after its start, as always.
     async fn commit(
         &mut self,
         attempt: &Attempt<'d>,
         mut end: NodeEnd,
         active: Duration,
-    ) -> Result<Option<Attempt<'d>>, Abort> {
+    ) -> Result<Option<Next<'d>>, Abort> {
         let mut inline = Inline::of_message();
+        let stuck = end.stuck;
         let mut output = self.store_output(attempt, &mut end, &mut inline).await?;
         self.remember(attempt, &end);
         let mut left = Vec::new();
@@ -309,13 +318,25 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             ChildBody::NodeFailed(finish)
         };
         piw_fault::point!("runner::before_finished");
-        self.context.client.request(Some(&attempt.id), body).await?;
+        let accepted = self.context.client.request(Some(&attempt.id), body);
+        let next = match proposal {
+            Proposal::Start(_, next) => Some(next),
+            Proposal::Finish(_) | Proposal::Wait => None,
+        };
+        let ahead = match &next {
+            Some(next) if !stuck && next.node.spec.node_type == NodeType::Compute => {
+                let executed = async { Ok(self.execute(next).await) };
+                let (_, executed) = tokio::try_join!(accepted, executed)?;
+                Some(executed)
+            }
+            _ => {
+                accepted.await?;
+                None
+            }
+        };
         piw_fault::point!("runner::after_finished");
         self.progress.apply(self.context.definition, plan.transition());
-        match proposal {
-            Proposal::Start(_, next) => Ok(Some(next)),
-            Proposal::Finish(_) | Proposal::Wait => Ok(None),
-        }
+        Ok(next.map(|attempt| Next { attempt, ahead }))
     }
 
     /// Stores an output where messages can name it; one that is too large or too deep fails its node.
@@ -375,6 +396,15 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             .map_err(|error| engine(&error))
     }
 }
+
+/// The attempt that follows, and its end and active time when it was executed while its start was committed.
+struct Next<'d> {
+    attempt: Attempt<'d>,
+    ahead: Option<Executed>,
+}
+
+/// The end of an attempt and its active time.
+type Executed = Result<(NodeEnd, Duration), Abort>;
 
 /// The answered checkpoint from which a continuation goes on.
 struct Answered {

@@ -3,9 +3,7 @@
 use piw_protocol::view::{ArtifactRef, RunView, ViewValue};
 use serde_json::Value;
 
-use super::{Loaded, Run};
 use crate::text::clean_lines;
-use crate::viewer::message::Content;
 
 /// Lines of a question that are shown at most.
 const SHOWN: usize = 400;
@@ -52,25 +50,18 @@ impl Question {
         Self { node, summary, request }
     }
 
-    /// The same with content that was fetched put where it was referred to.
+    /// The same with the value that was fetched put where [`Self::content`] referred to it.
     #[must_use]
-    pub fn with_content(self, run: &Run) -> Self {
-        let Some(reference) = self.content() else { return self };
-        match run.contents.get(&reference.sha256) {
-            Some(Loaded::Ready(Content::Json(value))) if self.summary.is_none() => {
-                Self::parts(self.node, ViewValue::Inline(Value::clone(value)))
-            }
-            Some(Loaded::Ready(content)) => {
-                let value = match content {
-                    Content::Json(value) => Value::clone(value),
-                    Content::Text(text) => Value::String(text.to_string()),
-                };
-                Self {
-                    request: Some(ViewValue::Inline(value)),
-                    ..self
-                }
-            }
-            _ => self,
+    pub fn filled(self, value: Value) -> Self {
+        if self.content().is_none() {
+            return self;
+        }
+        if self.summary.is_none() {
+            return Self::parts(self.node, ViewValue::Inline(value));
+        }
+        Self {
+            request: Some(ViewValue::Inline(value)),
+            ..self
         }
     }
 
@@ -156,13 +147,13 @@ mod tests {
     fn fetched_content_is_taken_apart_too() {
         let artifact = json!({"$artifact": {"sha256": "ab".repeat(32), "bytes": 20_000, "mediaType": "application/json", "path": "artifacts/sha256/ab.json"}});
         let question = asked(&artifact);
-        let reference = question.content().expect("a reference").clone();
-        let mut run = Run::new("r".into());
-        assert_eq!(question.clone().with_content(&run), question);
-        let content = Content::Json(std::sync::Arc::new(json!({"summary": "Large", "request": [1]})));
-        run.contents.insert(reference.sha256, Loaded::Ready(content));
-        let question = question.with_content(&run);
+        assert!(question.content().is_some());
+        assert!(question.request_lines().is_empty(), "a reference is never shown");
+        let question = question.filled(json!({"summary": "Large", "request": [1]}));
         assert_eq!(question.summary.as_deref(), Some("Large"));
         assert_eq!(question.request, Some(ViewValue::Inline(json!([1]))));
+        let question = asked(&json!({"summary": "Publish?", "request": artifact})).filled(json!("whole"));
+        assert_eq!(question.summary.as_deref(), Some("Publish?"));
+        assert_eq!(question.request_lines(), ["whole"]);
     }
 }
