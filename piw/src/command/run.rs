@@ -16,6 +16,9 @@ use crate::follow::follower::{self, Followed, Show};
 use crate::follow::lines;
 use crate::text;
 
+/// Lines of a checkpoint's question that are printed when a run waits for its answer.
+const QUESTION: usize = 60;
+
 /// Inputs whose JSON is larger are uploaded as content instead of travelling in the request.
 const INLINE_INPUT: usize = 256 * 1024;
 
@@ -144,8 +147,13 @@ fn report(session: &Session, view: &Arc<RunView>) -> Result<(), Failure> {
     } else if let Some(reason) = &view.display.reason {
         eprintln!("{}", session::lines(reason));
     }
-    for line in session.call(session::question(session.client(), view))? {
+    let question = session.call(session::question(session.client(), view))?;
+    for line in question.iter().take(QUESTION) {
         eprintln!("  {line}");
+    }
+    if question.len() > QUESTION {
+        let rest = question.len() - QUESTION;
+        eprintln!("  … {rest} more lines: piw show {}", view.run_id);
     }
     for advice in advice(view) {
         eprintln!("{advice}");

@@ -536,6 +536,26 @@ fn a_lost_claim_or_a_closed_channel_ends_the_runner_without_a_word() {
 }
 
 #[test]
+fn a_compute_node_whose_start_was_refused_never_happened() {
+    // The node that follows is executed while the end before it is committed; this one would not come back by itself.
+    let project = Project::with(
+        "{ name: 'v', startAt: 'a', nodes: { a: compute({ run: () => 1 }), b: compute({ run: () => { for (;;) {} } }) },
+           edges: [{ from: 'a', to: 'b' }] }",
+    );
+    let mut server = project.start(json!(null));
+    let end = server.run_with(|message, _| match message.body {
+        ChildBody::NodeFinished(_) => Act::ClaimLost,
+        _ => Act::Answer,
+    });
+    assert_eq!(end.success, Some(true));
+    let last = &end.messages.last().unwrap().body;
+    assert!(
+        matches!(last, ChildBody::NodeFinished(finish) if finish.node_id == "a"),
+        "nothing follows: {last:?}"
+    );
+}
+
+#[test]
 fn bad_outputs_fail_their_node_and_name_the_place() {
     for (run, said) in [
         ("() => ({ a: [1, 10n] })", "$.a[1]"),
