@@ -49,6 +49,7 @@ pub fn piw_binary() -> &'static Path {
 #[derive(Debug)]
 pub struct Home {
     dir: TempDir,
+    binary: Option<PathBuf>,
     environment: Vec<(String, String)>,
 }
 
@@ -121,8 +122,16 @@ impl Home {
         fs::create_dir(dir.path().join("project")).expect("a new directory");
         Self {
             dir,
+            binary: None,
             environment: Vec::new(),
         }
+    }
+
+    /// Uses another binary than [`piw_binary`].
+    #[must_use]
+    pub fn binary(mut self, path: &Path) -> Self {
+        self.binary = Some(path.to_owned());
+        self
     }
 
     /// Sets an environment variable for every command (and, when it starts one, the server).
@@ -136,6 +145,20 @@ impl Home {
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
         &self.environment
+    }
+
+    /// Sets or removes an environment variable for later commands and servers.
+    pub fn set(&mut self, name: &str, value: Option<&str>) {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment
+            .extend(value.map(|value| (name.to_owned(), value.to_owned())));
+    }
+
+    /// Leaves the directory in place when this is dropped, and says where it is.
+    #[must_use]
+    pub fn keep(mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_owned()
     }
 
     /// The project directory: the working directory of every command.
@@ -165,7 +188,7 @@ impl Home {
     /// A `piw` command in this home, not yet started.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
-        let mut command = Command::new(piw_binary());
+        let mut command = Command::new(self.binary.as_deref().unwrap_or_else(|| piw_binary()));
         command.args(arguments).current_dir(self.project());
         command.env_clear();
         for name in ["PATH", "LANG", "TMPDIR"] {

@@ -6,6 +6,7 @@
 //! | [`bench`] | measurements against the bars of the design |
 //! | [`relay`] | the relay as a process, raw clients of it, an `ssh` that stays here |
 //! | [`picture`] | a terminal screen as SVG |
+//! | [`torture`] | kills at fail points and at random, and what must hold afterwards |
 //! | [`terminal`] | the binary in a pseudo-terminal |
 //! | [`wait`] | waiting for conditions, never for time |
 
@@ -14,4 +15,5 @@ pub mod home;
 pub mod picture;
 pub mod relay;
 pub mod terminal;
+pub mod torture;
 pub mod wait;

@@ -125,3 +125,49 @@ fn a_command_ends_with_its_killed_runner_and_server() {
         .unwrap();
     wait::until("the command ends", || (!is_running(shell)).then_some(()));
 }
+
+/// The input of the mount waits for a file the first time it is asked for.
+const MOUNT: &str = r#"
+import { compute, defineWorkflow, includeWorkflow } from "piw";
+import { appendFileSync, existsSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import part from "./part.workflow.ts";
+export default defineWorkflow({
+  name: "mount",
+  startAt: "first",
+  includes: {
+    part: includeWorkflow(part, { input: async ({ signal }) => {
+      appendFileSync("asked.txt", "asked\n");
+      while (!existsSync("go-on")) await sleep(5, undefined, { signal });
+      return {};
+    } }),
+  },
+  nodes: { first: compute({ run: () => 1 }), last: compute({ run: ({ outputs }) => outputs.part }) },
+  edges: [{ from: "first", to: "part" }, { from: "part.done", to: "last" }],
+});
+"#;
+
+const PART: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "part", source: import.meta.url, startAt: "only", nodes: { only: compute({ run: () => 2 }) }, edges: [],
+  exits: { done: { node: "only" } },
+});
+"#;
+
+#[test]
+fn a_stop_while_a_mount_is_entered_is_no_failure_of_the_run() {
+    let home = Home::new();
+    home.workflow("part", PART);
+    home.workflow("mount", MOUNT);
+    let printed = home.piw(&["run", "mount", "--detach", "--json"]).exits(0).json();
+    let run_id = printed["runId"].as_str().unwrap();
+    wait::until("the mount's input is asked for", || {
+        home.project().join("asked.txt").exists().then_some(())
+    });
+    let _ = home.piw(&["server", "stop", "--now"]).exits(0);
+    fs::write(home.project().join("go-on"), "").unwrap();
+    let _ = home.piw(&["server", "start"]).exits(0);
+    let view = home.wait_for_end(run_id);
+    assert_eq!(view["display"]["status"], "completed", "{view:#}");
+}

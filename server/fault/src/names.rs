@@ -111,6 +111,10 @@ pub const POINTS: &[Point] = &[
     ),
     point("server::after_runner_reply", "the runner has its reply"),
     point(
+        "server::late_message",
+        "a message of an earlier generation is decided again",
+    ),
+    point(
         "server::group_recorded",
         "a held command is in the database, not in the registry",
     ),
@@ -183,7 +187,33 @@ pub const POINTS: &[Point] = &[
 ];
 
 /// All switches.
-pub const SWITCHES: &[Switch] = &[];
+pub const SWITCHES: &[Switch] = &[
+    Switch {
+        name: "late-messages",
+        kind: SwitchKind::Hostile,
+        what: "messages of earlier generations of a run arrive again, as from a process that wakes late",
+    },
+    Switch {
+        name: "no-fence",
+        kind: SwitchKind::Broken,
+        what: "a claim is taken for held whatever its generation and token",
+    },
+    Switch {
+        name: "no-reserve",
+        kind: SwitchKind::Broken,
+        what: "an effect may be applied without a committed reservation",
+    },
+    Switch {
+        name: "early-answer",
+        kind: SwitchKind::Broken,
+        what: "callers are answered before the commit",
+    },
+    Switch {
+        name: "no-sync",
+        kind: SwitchKind::Broken,
+        what: "the database runs with `synchronous=OFF`",
+    },
+];
 
 /// Index of a point in [`POINTS`].
 ///

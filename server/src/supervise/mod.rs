@@ -5,6 +5,8 @@
 
 mod capture;
 mod channel;
+#[cfg(feature = "failpoints")]
+mod late;
 pub(crate) mod live;
 pub(crate) mod registry;
 pub(crate) mod resolve;

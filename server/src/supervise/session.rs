@@ -254,11 +254,12 @@ impl<'a> Session<'a> {
                 self.seen.exiting = Some(reason.clone());
                 Ok(reply(message, ReplyOutcome::Accepted, None))
             }
-            _ => self
-                .state
-                .apply_child(self.claim, message.clone())
-                .await
-                .map_err(End::Failed),
+            _ => {
+                let decided = self.state.apply_child(self.claim, message.clone()).await;
+                #[cfg(feature = "failpoints")]
+                super::late::messages(self.state, self.claim, message).await;
+                decided.map_err(End::Failed)
+            }
         }
     }
 

@@ -74,6 +74,9 @@ pub(crate) fn reserve(
         );
         return Ok(Err(refused("effect_undeclared", message)));
     }
+    if piw_fault::switch!("no-reserve") {
+        return Ok(Ok(EffectReservation::Apply { attempt: 1 }));
+    }
     let row = find(tx, request.key)?;
     if row.as_ref().is_some_and(|row| row.resource != live.key.0) {
         return Ok(Err(refused(
@@ -143,6 +146,7 @@ pub(crate) fn settle(
     };
     let row = match find(tx, key)? {
         Some(row) if row.resource == live.key.0 => row,
+        None if piw_fault::switch!("no-reserve") => return Ok(Ok(())),
         _ => {
             return Ok(Err(refused(
                 "effect_unknown",

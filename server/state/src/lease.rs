@@ -102,15 +102,34 @@ pub(crate) fn renew(
           WHERE resource = :resource AND generation = :generation AND owner_id = :owner AND token_hash = :hash
             AND boot_id = :boot AND expires_clock_ms > :steady AND server_epoch IS :epoch",
     )?;
+    // Without the fence, what is stored stands for what the holder shows.
+    let unfenced = if piw_fault::switch!("no-fence") {
+        stored(db, held.resource)?
+    } else {
+        None
+    };
+    let (generation, hash) = match &unfenced {
+        Some((generation, hash)) => (*generation, hash),
+        None => (held.generation, held.token.hash()),
+    };
     let renewed = statement.execute(named_params! {
         ":now": now, ":expires": steady + LEASE_MS, ":wall": now + LEASE_MS, ":resource": held.resource,
-        ":generation": held.generation, ":owner": held.owner_id, ":hash": held.token.hash(), ":boot": boot,
+        ":generation": generation, ":owner": held.owner_id, ":hash": hash, ":boot": boot,
         ":steady": steady, ":epoch": held.epoch,
     })?;
     if renewed == 1 {
         return Ok(Ok(()));
     }
     why_lost(db, held).map(Err)
+}
+
+/// Generation and token hash of whoever holds the claim now.
+fn stored(db: &Connection, resource: i64) -> Result<Option<(u64, [u8; 32])>, StateError> {
+    let mut statement =
+        db.prepare_cached("SELECT generation, token_hash FROM leases WHERE resource = ?1 AND token_hash IS NOT NULL")?;
+    Ok(statement
+        .query_row([resource], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?)
 }
 
 /// The first reason in the order of the checks.

@@ -202,7 +202,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let node = definition
             .node(&answered.node_id)
             .ok_or_else(|| Abort::Engine(format!("node \"{}\" is unknown", answered.node_id)))?;
-        let left = match self.context.leave(node, &answered.output).await {
+        let left = match self.context.leave(node, &answered.output).await? {
             Exits::Left(left) => left,
             Exits::Refused { mount, error } => {
                 let plan = self
@@ -277,7 +277,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         let mut left = Vec::new();
         // A checkpoint leaves its mounts when it is answered.
         if end.outcome == NodeOutcome::Ok && !attempt.node.waits() {
-            match self.context.leave(attempt.node, &end.output).await {
+            match self.context.leave(attempt.node, &end.output).await? {
                 Exits::Left(values) => left = values,
                 Exits::Refused { mount, error } => {
                     let failed = NodeEnd::failed(exit_refused(&mount, error));

@@ -117,7 +117,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
         };
         let mut entered = Vec::with_capacity(enters.len());
         for scope in enters {
-            match self.enter(inputs, scope).await {
+            match self.enter(inputs, scope).await? {
                 Ok(input) => {
                     let input = self.client.value_ref(&input, inline).await?;
                     entered.push(ScopeEnter {
@@ -134,7 +134,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                 }
             }
         }
-        let (timeout_ms, refused) = match self.budget(node).await {
+        let (timeout_ms, refused) = match self.budget(node).await? {
             Ok(budget) => (budget, None),
             Err(why) => (Some(limits::DEFAULT_TIMEOUT_MS), Some(why)),
         };
@@ -149,7 +149,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             attempt_id: attempt.id.clone(),
             node_id: node.id.clone(),
             visit,
-            status_detail: self.detail(node).await,
+            status_detail: self.detail(node).await?,
             timeout_ms,
             enters: entered,
             leaves: Vec::new(),
@@ -180,8 +180,8 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
         }
     }
 
-    /// Maps and normalises the input of a mount and opens its scope.
-    async fn enter(&self, inputs: &InputCallbacks, scope: &Scope) -> Result<Value, ErrorInfo> {
+    /// Maps and normalises the input of a mount and opens its scope. The inner error is the refusal of user code.
+    async fn enter(&self, inputs: &InputCallbacks, scope: &Scope) -> Result<Result<Value, ErrorInfo>, Abort> {
         let mut input = Value::Null;
         if inputs.maps.get(&scope.mount) == Some(&true) {
             let callback = CallbackRef {
@@ -189,7 +189,10 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                 node: Some(scope.local_name.clone()),
                 field: CallbackField::IncludeInput,
             };
-            input = self.helper(callback, None).await.map_err(call_error)?;
+            input = match self.helper(callback, None).await? {
+                Ok(input) => input,
+                Err(failed) => return Ok(Err(call_error(failed))),
+            };
         }
         if inputs.normalises.get(&scope.mount) == Some(&true) {
             let callback = CallbackRef {
@@ -197,14 +200,17 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                 node: None,
                 field: CallbackField::Input,
             };
-            input = self.helper(callback, Some(input)).await.map_err(call_error)?;
+            input = match self.helper(callback, Some(input)).await? {
+                Ok(input) => input,
+                Err(failed) => return Ok(Err(call_error(failed))),
+            };
         }
         self.host.open_scope(&scope.mount, &input);
-        Ok(input)
+        Ok(Ok(input))
     }
 
     /// Validates the exits that an `ok` end of `node` takes, innermost first, and records the left mounts.
-    pub(crate) async fn leave(&self, node: &Node, output: &Value) -> Exits {
+    pub(crate) async fn leave(&self, node: &Node, output: &Value) -> Result<Exits, Abort> {
         let mut values: Vec<Value> = Vec::with_capacity(node.leaves.len());
         for leave in &node.leaves {
             let mut value = values.last().unwrap_or(output).clone();
@@ -214,13 +220,13 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
                     node: Some(leave.exit.clone()),
                     field: CallbackField::ExitValidate,
                 };
-                value = match self.helper(callback, Some(value)).await {
+                value = match self.helper(callback, Some(value)).await? {
                     Ok(value) => value,
                     Err(failed) => {
-                        return Exits::Refused {
+                        return Ok(Exits::Refused {
                             mount: leave.mount.clone(),
                             error: call_error(failed),
-                        };
+                        });
                     }
                 };
             }
@@ -234,7 +240,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             }
             values.push(value);
         }
-        Exits::Left(values)
+        Ok(Exits::Left(values))
     }
 
     /// Left mounts as messages carry them.
@@ -256,56 +262,52 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
         Ok(leaves)
     }
 
-    /// A node's budget; the error is why it cannot be computed.
-    async fn budget(&self, node: &Node) -> Result<Option<u64>, ErrorInfo> {
-        match node.timeout() {
+    /// A node's budget; the inner error is why it cannot be computed.
+    async fn budget(&self, node: &Node) -> Result<Result<Option<u64>, ErrorInfo>, Abort> {
+        Ok(match node.timeout() {
             NodeTimeout::Ms(ms) => Ok(Some(ms)),
             NodeTimeout::Unlimited => Ok(None),
-            NodeTimeout::Callback => {
-                let value = self
-                    .helper(of_node(node, CallbackField::TimeoutMs), None)
-                    .await
-                    .map_err(call_error)?;
-                match &value {
-                    Value::Null => Ok(None),
-                    Value::Number(number) => number.as_f64().and_then(timeout_millis).map(Some).ok_or_else(|| {
-                        let why = format!(
-                            "timeoutMs of node \"{}\" must be positive milliseconds, not {number}",
-                            node.id
-                        );
-                        error("badValue", why)
-                    }),
-                    other => {
-                        let why = format!(
-                            "timeoutMs of node \"{}\" must be a number or null, not {}",
-                            node.id,
-                            kind(other)
-                        );
-                        Err(error("badValue", why))
-                    }
+            NodeTimeout::Callback => match self.helper(of_node(node, CallbackField::TimeoutMs), None).await? {
+                Ok(Value::Null) => Ok(None),
+                Ok(Value::Number(number)) => number.as_f64().and_then(timeout_millis).map(Some).ok_or_else(|| {
+                    let why = format!(
+                        "timeoutMs of node \"{}\" must be positive milliseconds, not {number}",
+                        node.id
+                    );
+                    error("badValue", why)
+                }),
+                Ok(other) => {
+                    let why = format!(
+                        "timeoutMs of node \"{}\" must be a number or null, not {}",
+                        node.id,
+                        kind(&other)
+                    );
+                    Err(error("badValue", why))
                 }
-            }
-        }
+                Err(failed) => Err(call_error(failed)),
+            },
+        })
     }
 
     /// A node's computed detail. It only decorates, so a failure is told to the run's output and fails nothing.
-    async fn detail(&self, node: &Node) -> Option<String> {
+    async fn detail(&self, node: &Node) -> Result<Option<String>, Abort> {
         if !node.has_callback(CallbackField::StatusDetail.name()) {
-            return None;
+            return Ok(None);
         }
-        let why = match self.helper(of_node(node, CallbackField::StatusDetail), None).await {
-            Ok(Value::Null) => return None,
-            Ok(Value::String(text)) => return one_line(&text),
+        let why = match self.helper(of_node(node, CallbackField::StatusDetail), None).await? {
+            Ok(Value::Null) => return Ok(None),
+            Ok(Value::String(text)) => return Ok(one_line(&text)),
             Ok(other) => format!("it must be a string, not {}", kind(&other)),
             Err(failed) => failed.message,
         };
         self.client
             .print("stderr", format!("statusDetail of node \"{}\": {why}", node.id));
-        None
+        Ok(None)
     }
 
-    /// Calls a callback that runs beside nodes, with a bound of its own.
-    async fn helper(&self, callback: CallbackRef, argument: Option<Value>) -> Result<Value, CallError> {
+    /// Calls a callback that runs beside nodes, with a bound of its own. One that is cancelled because the runner has to leave
+    /// has said nothing: its failure must not become the run's.
+    async fn helper(&self, callback: CallbackRef, argument: Option<Value>) -> Result<Result<Value, CallError>, Abort> {
         let deadline = Instant::now() + Duration::from_millis(limits::CALLBACK_MS);
         let args = CallArgs {
             argument,
@@ -313,7 +315,12 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Context<'d, H> {
             cancel: self.leaving.child_token(),
             ..CallArgs::default()
         };
-        bounded_call(&*self.host, callback, args).await
+        match bounded_call(&*self.host, callback, args).await {
+            Err(failed) if failed.kind == CallErrorKind::Cancelled && self.leaving.is_cancelled() => {
+                Err(Abort::Ordered)
+            }
+            result => Ok(result),
+        }
     }
 }
 

@@ -1,0 +1,284 @@
+//! Plays a script: starts runs, answers what they ask, gets in their way, kills, restarts, until every run has ended.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use piw_protocol::canonical::CanonicalJson;
+use piw_protocol::client::Call;
+use piw_protocol::ops::{CheckpointAnswer, Operation, RunList, RunStart};
+use piw_protocol::run::DisplayStatus;
+use piw_protocol::view::{RunListItem, RunListPage};
+use serde::Serialize;
+use serde_json::json;
+
+use super::processes::{self, Kind};
+use super::script::{Nuisance, Order, Script, Strike, Target};
+use super::world::{Answered, Stuck, World};
+
+/// Longest life of a scenario; only a run that never ends takes it.
+const LONGEST: Duration = Duration::from_secs(120);
+/// Pause between two looks at the runs.
+const LOOK: Duration = Duration::from_millis(15);
+/// Starts of one run that may be refused because its resolver was killed.
+const START_TRIES: u32 = 4;
+
+/// A played script.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// Ids of the runs that accepted commands made, in that order.
+    pub runs: Vec<String>,
+    /// Runs that an accepted `run.cancel` ended.
+    pub cancelled: HashSet<String>,
+    /// A process of a node was killed, so its node may have failed.
+    pub struck_command: bool,
+    /// Processes that were killed from outside.
+    pub struck: u32,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Plays the script in a fresh world.
+///
+/// # Errors
+/// When something does not come to an end.
+pub async fn play(world: &mut World, script: &Script) -> Result<Played, Stuck> {
+    let mut player = Player {
+        world,
+        rng: Rng::with_seed(script.seed ^ 0x5eed),
+        started: Instant::now(),
+        keys: 0,
+        firsts: Vec::new(),
+        played: Played::default(),
+        paused: HashMap::new(),
+        done: HashSet::new(),
+    };
+    let started = Instant::now();
+    for start in &script.starts {
+        player.start(start.workflow, &start.input).await?;
+    }
+    player.started = Instant::now();
+    player.until_all_have_ended(script).await?;
+    player.played.took = started.elapsed();
+    Ok(player.played)
+}
+
+struct Player<'a> {
+    world: &'a mut World,
+    rng: Rng,
+    started: Instant,
+    keys: u32,
+    /// The run that each start made; `None` when it was refused.
+    firsts: Vec<Option<String>>,
+    played: Played,
+    /// Runs whose pause was acknowledged, and when.
+    paused: HashMap<String, Instant>,
+    /// Runs that are asked for nothing any more.
+    done: HashSet<String>,
+}
+
+impl Player<'_> {
+    fn call<T: Serialize>(&mut self, operation: Operation, run: Option<&str>, payload: &T) -> Call {
+        self.keys += 1;
+        let call = Call {
+            operation,
+            idempotency_key: format!("{}-{}", operation.name(), self.keys),
+            run_id: None,
+            expected_revision: None,
+            payload: CanonicalJson::new(payload).expect("a plain payload has a canonical form"),
+        };
+        match run {
+            Some(run) => call.run(run),
+            None => call,
+        }
+    }
+
+    async fn start(&mut self, workflow: &str, input: &serde_json::Value) -> Result<(), Stuck> {
+        let start = RunStart {
+            workflow: workflow.to_owned(),
+            project_path: self.world.project().to_string_lossy().into_owned(),
+            input: input.clone(),
+            input_content: None,
+            session_id: None,
+        };
+        for _ in 0..START_TRIES {
+            let call = self.call(Operation::RunStart, None, &start);
+            let answered = self.world.send(call).await?;
+            if let Some(receipt) = answered.receipt() {
+                self.firsts.push(Some(receipt.run_id.clone()));
+                self.played.runs.push(receipt.run_id);
+                return Ok(());
+            }
+            let reason = answered.response.error.map(|error| error.reason).unwrap_or_default();
+            if reason != "workflow_crashed" {
+                return Err(Stuck(format!("the start of {workflow} is refused: {reason}")));
+            }
+        }
+        self.firsts.push(None);
+        Ok(())
+    }
+
+    async fn until_all_have_ended(&mut self, script: &Script) -> Result<(), Stuck> {
+        let mut strikes: Vec<Strike> = script.strikes.clone();
+        let mut orders: Vec<Order> = script.orders.clone();
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            let now = self.started.elapsed();
+            for strike in take_due(&mut strikes, |strike| strike.at <= now) {
+                self.strike(strike.target);
+            }
+            for order in take_due(&mut orders, |order| order.at <= now) {
+                self.order(order).await?;
+            }
+            let items = self.list().await?;
+            if items.iter().all(|item| has_ended(item.display.status)) {
+                return Ok(());
+            }
+            for item in &items {
+                self.serve(item).await?;
+            }
+            if Instant::now() > deadline {
+                let open: Vec<_> = items
+                    .iter()
+                    .filter(|item| !has_ended(item.display.status))
+                    .map(|item| {
+                        (
+                            &item.run_id,
+                            &item.workflow_name,
+                            item.display.status,
+                            &item.display.reason,
+                        )
+                    })
+                    .collect();
+                return Err(Stuck(format!("runs do not come to an end: {open:?}")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The whole list; there are few runs.
+    async fn list(&mut self) -> Result<Vec<RunListItem>, Stuck> {
+        let call = self.call(Operation::RunList, None, &RunList::default());
+        let response = self.world.deliver(&call).await?;
+        let page: Option<RunListPage> = response.receipt.and_then(|receipt| receipt.decode().ok());
+        page.map(|page| page.items)
+            .ok_or_else(|| Stuck(format!("run.list is refused: {:?}", response.error)))
+    }
+
+    /// Gives a run what it needs to go on.
+    async fn serve(&mut self, item: &RunListItem) -> Result<(), Stuck> {
+        let run = item.run_id.as_str();
+        if let Some(since) = self.paused.get(run).copied() {
+            if item.display.status != DisplayStatus::Paused && item.display.status != DisplayStatus::Ambiguous {
+                self.world.wrong.push(format!(
+                    "run {run} was paused, that was acknowledged, and it is {:?}",
+                    item.display.status
+                ));
+            }
+            if since.elapsed() < Duration::from_millis(60) {
+                return Ok(());
+            }
+        }
+        let offers = |control: &str| item.display.controls.iter().any(|name| name == control);
+        if item.display.status == DisplayStatus::Ambiguous {
+            // Nobody can say whether its effect happened: the run is given up, which keeps what is not known.
+            self.cancel(run).await?;
+        } else if offers("answer") {
+            let answer = json!({ "word": format!("word-{}", self.keys), "sure": true });
+            let call = self.call(Operation::CheckpointAnswer, Some(run), &CheckpointAnswer { answer });
+            let answered = self.world.send(call).await?;
+            self.note(run, &answered);
+        } else if offers("resume") {
+            let call = self.call(Operation::RunResume, Some(run), &json!({}));
+            let answered = self.world.send(call).await?;
+            self.note(run, &answered);
+        }
+        Ok(())
+    }
+
+    async fn cancel(&mut self, run: &str) -> Result<(), Stuck> {
+        if self.done.contains(run) {
+            return Ok(());
+        }
+        let call = self.call(Operation::RunCancel, Some(run), &json!({}));
+        let answered = self.world.send(call).await?;
+        self.note(run, &answered);
+        Ok(())
+    }
+
+    /// Remembers what an accepted command promises.
+    fn note(&mut self, run: &str, answered: &Answered) {
+        let Some(receipt) = answered.receipt() else {
+            return;
+        };
+        match answered.call.operation {
+            Operation::RunPause if receipt.paused => {
+                self.paused.insert(run.to_owned(), Instant::now());
+            }
+            Operation::RunResume => {
+                self.paused.remove(run);
+            }
+            Operation::RunCancel => {
+                self.paused.remove(run);
+                self.done.insert(run.to_owned());
+                self.played.cancelled.insert(run.to_owned());
+            }
+            _ => {}
+        }
+        self.played.runs.extend(receipt.new_run_id);
+    }
+
+    async fn order(&mut self, order: Order) -> Result<(), Stuck> {
+        let Some(run) = self.firsts.get(order.run).cloned().flatten() else {
+            return Ok(());
+        };
+        match order.what {
+            Nuisance::Pause => {
+                let call = self.call(Operation::RunPause, Some(&run), &json!({}));
+                let answered = self.world.send(call).await?;
+                self.note(&run, &answered);
+            }
+            Nuisance::Cancel => self.cancel(&run).await?,
+            Nuisance::Stop => self.world.stop_server(true),
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, target: Target) {
+        let kind = match target {
+            Target::Server => {
+                self.played.struck += 1;
+                return self.world.kill_server();
+            }
+            Target::Runner => Kind::Runner,
+            Target::Command => Kind::Command,
+            Target::Everything => {
+                for process in self.world.processes() {
+                    self.played.struck += 1;
+                    processes::end(&process);
+                }
+                return self.world.kill_server();
+            }
+        };
+        let rng = &mut self.rng;
+        if let Some(process) = self.world.victim(kind, |count| rng.usize(0..count)) {
+            processes::end(&process);
+            self.played.struck += 1;
+            self.played.struck_command |= kind == Kind::Command;
+        }
+    }
+}
+
+fn take_due<T: Copy>(all: &mut Vec<T>, due: impl Fn(&T) -> bool) -> Vec<T> {
+    let taken = all.iter().copied().filter(&due).collect();
+    all.retain(|one| !due(one));
+    taken
+}
+
+/// Whether a run does nothing more by itself or when asked.
+const fn has_ended(status: DisplayStatus) -> bool {
+    matches!(
+        status,
+        DisplayStatus::Completed | DisplayStatus::Failed | DisplayStatus::TimedOut | DisplayStatus::Cancelled
+    )
+}
