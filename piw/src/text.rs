@@ -227,7 +227,7 @@ pub fn wrap(line: &str, columns: usize) -> Vec<String> {
     let mut used = 0;
     // Byte position after the last space in `current`.
     let mut space: Option<usize> = None;
-    for grapheme in line.graphemes(true) {
+    for grapheme in line.graphemes(true).flat_map(|grapheme| breakable(grapheme, columns)) {
         let w = width(grapheme);
         if used + w > columns && !current.is_empty() {
             let tail = match space {
@@ -251,11 +251,26 @@ pub fn wrap(line: &str, columns: usize) -> Vec<String> {
     out
 }
 
+/// A grapheme whole, or in characters when spacing marks make it wider than a line.
+fn breakable(grapheme: &str, columns: usize) -> Vec<&str> {
+    if width(grapheme) <= columns.max(2) {
+        return vec![grapheme];
+    }
+    let ends = grapheme.char_indices().map(|(at, c)| (at, at + c.len_utf8()));
+    ends.map(|(from, to)| &grapheme[from..to]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_character_with_spacing_marks_is_broken_when_it_is_wider_than_the_line() {
+        assert_eq!(width("a\u{11937}\u{11f34}"), 3);
+        assert_eq!(wrap("a\u{11937}\u{11f34}", 2), ["a\u{11937}", "\u{11f34}"]);
+    }
 
     #[test]
     fn escape_sequences_become_visible() {
