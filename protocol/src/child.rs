@@ -327,6 +327,21 @@ pub enum ChildBody {
     },
 }
 
+impl ChildBody {
+    /// Whether the message moves the execution revision, so that it must name the one it saw.
+    #[must_use]
+    pub const fn changes_run(&self) -> bool {
+        matches!(
+            self,
+            Self::NodeStarted(_)
+                | Self::NodeFinished(_)
+                | Self::NodeFailed(_)
+                | Self::RunParked { .. }
+                | Self::RunFinished(_)
+        )
+    }
+}
+
 /// How an effect ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

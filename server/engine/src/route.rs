@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::limits;
 use crate::names::shown;
+use crate::value::kind;
 
 /// Fields of a result record that `$result` can read.
 pub const RESULT_FIELDS: &[&str] = &["action", "error", "exit", "nodeId", "outcome", "output"];
@@ -316,7 +317,7 @@ fn walk<'a>(start: Cow<'a, Value>, segments: &[String]) -> Result<Cow<'a, Value>
     }
     fn all<'v>(mut value: &'v Value, segments: &[String]) -> Result<&'v Value, (usize, &'static str)> {
         for (depth, segment) in segments.iter().enumerate() {
-            value = step(value, segment).ok_or((depth, kind_of(value)))?;
+            value = step(value, segment).ok_or((depth, kind(value)))?;
         }
         Ok(value)
     }
@@ -329,17 +330,6 @@ fn walk<'a>(start: Cow<'a, Value>, segments: &[String]) -> Result<Cow<'a, Value>
 fn array_index(segment: &str) -> Option<usize> {
     let canonical = segment == "0" || !segment.starts_with('0');
     (canonical && segment.bytes().all(|byte| byte.is_ascii_digit())).then(|| segment.parse().ok())?
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }
 
 fn label(value: &Value) -> Option<Cow<'_, str>> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use piw_protocol::canonical::{self, CanonicalError};
 use piw_protocol::run::Update;
-use serde_json::Value;
 use thiserror::Error;
 
 use crate::limits;
 use crate::names::shown;
 use crate::progress::{ProgressData, ProgressError};
+use crate::value::kind;
 
 /// Type of the updates that carry progress (`pi-workflows.progress.v1`).
 pub const PROGRESS_TYPE: &str = "progress";
@@ -112,7 +112,7 @@ pub fn check(update: &Update) -> Result<(), UpdateError> {
         return Err(UpdateError::NotObject {
             update_type: update_type(),
             key: key(),
-            found: kind_of(&update.data),
+            found: kind(&update.data),
         });
     }
     let bytes = canonical::to_vec(&update.data)
@@ -138,17 +138,6 @@ pub fn check(update: &Update) -> Result<(), UpdateError> {
 fn matches_grammar(text: &str, max: usize, first: fn(u8) -> bool, rest: fn(u8) -> bool) -> bool {
     let mut bytes = text.bytes();
     text.len() <= max && bytes.next().is_some_and(first) && bytes.all(rest)
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// Checks the number of current pairs. `current` is how many the run has now, `exists` whether the pair is one of them.
@@ -211,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    fn update(update_type: &str, key: &str, data: Value) -> Update {
+    fn update(update_type: &str, key: &str, data: serde_json::Value) -> Update {
         Update {
             update_type: update_type.to_owned(),
             key: key.to_owned(),

@@ -9,6 +9,19 @@ use thiserror::Error;
 
 use crate::limits;
 
+/// What a value is, as messages name it.
+#[must_use]
+pub const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// A place inside a value, as messages show it: `$.items[3].name`, `$["odd key"]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Path(Vec<Part>);

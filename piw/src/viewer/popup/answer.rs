@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use super::editor::Editor;
 use crate::text::{fit, width, wrap};
+use crate::viewer::screen::inside;
 use crate::viewer::theme::{Mark, Theme};
 use crate::viewer::widgets;
 
@@ -62,15 +63,6 @@ impl Shape {
         let shown = (asked.len() as u16).min(inner.height.saturating_sub(below)).max(1);
         Self { asked, hints, shown }
     }
-}
-
-fn inside(area: Rect) -> Rect {
-    Rect::new(
-        area.x + 1,
-        area.y + 1,
-        area.width.saturating_sub(2),
-        area.height.saturating_sub(2),
-    )
 }
 
 /// Where the dialog lies: as high as the question wants, as far as there is room.

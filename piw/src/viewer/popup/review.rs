@@ -11,6 +11,7 @@ use super::editor::Editor;
 use crate::command::effects::kind;
 use crate::text::{clean, counted, fit, width, wrap};
 use crate::viewer::clock;
+use crate::viewer::screen::inside;
 use crate::viewer::theme::{Mark, Theme};
 use crate::viewer::widgets;
 
@@ -178,15 +179,6 @@ impl Reviewed {
 
 fn button_width(key: &str, text: &str) -> u16 {
     (width(key) + width(text) + 6) as u16
-}
-
-fn inside(area: Rect) -> Rect {
-    Rect::new(
-        area.x + 1,
-        area.y + 1,
-        area.width.saturating_sub(2),
-        area.height.saturating_sub(2),
-    )
 }
 
 /// Where the dialog lies.

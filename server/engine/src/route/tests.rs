@@ -120,7 +120,7 @@ fn a_missing_path_shows_how_far_it_went() {
     );
     assert_eq!(
         route("$.a", &json!("text"), &["1"]),
-        Err("routing from \"n\": $.a is missing: $output (a text) has no \"a\"".to_owned())
+        Err("routing from \"n\": $.a is missing: $output (a string) has no \"a\"".to_owned())
     );
     assert!(
         route("$.a.01", &json!({ "a": [1, 2] }), &["2"]).is_err(),

@@ -175,7 +175,7 @@ impl Client {
         let what = name(&body);
         let known = self.inner.revision.load(Ordering::Relaxed);
         // Before `runner.ready` was answered no revision is known.
-        let revision = (changes_run(&body) && known != UNKNOWN).then_some(known);
+        let revision = (body.changes_run() && known != UNKNOWN).then_some(known);
         let message = self.message(attempt, revision, body);
         let frame = frame::encode(&message).map_err(|error| RequestError::Unsendable {
             what,
@@ -334,18 +334,6 @@ fn over_error(order: Order) -> RequestError {
     } else {
         RequestError::Closed
     }
-}
-
-/// Messages that are checked against the execution revision.
-fn changes_run(body: &ChildBody) -> bool {
-    matches!(
-        body,
-        ChildBody::NodeStarted(_)
-            | ChildBody::NodeFinished(_)
-            | ChildBody::NodeFailed(_)
-            | ChildBody::RunParked { .. }
-            | ChildBody::RunFinished(_)
-    )
 }
 
 /// The message's name on the wire.

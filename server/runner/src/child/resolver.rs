@@ -202,7 +202,7 @@ async fn run_title<H: ScriptHost>(
         Ok(Value::String(text)) => Ok(title::normalise(&text)),
         Ok(Value::Null) => Ok(None),
         Ok(other) => {
-            let why = format!("title must give a string, not {}", crate::exec::publish::kind(&other));
+            let why = format!("title must give a string, not {}", piw_engine::value::kind(&other));
             Err(Refusal::new("titleFailed", why))
         }
         Err(failed) => Err(call_refused("titleFailed", "the workflow's title failed", failed)),

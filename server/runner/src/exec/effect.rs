@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::action::publish_update;
 use super::node::{Abort, Context, NodeEnd, Running, error};
-use super::publish::kind as kind_of;
 use crate::child::client::RequestError;
 use crate::script::{CallArgs, CallError, CallbackField, ScriptHost};
+use piw_engine::value::kind as kind_of;
 
 /// Time for the read-back of an effect whose node just ran out of time: the server waits for the node's end only a little
 /// longer than its budget.

@@ -4,8 +4,8 @@ use piw_protocol::child::ChildBody;
 use serde_json::{Value, json};
 
 use super::node::{Abort, Context, NodeEnd, Running, error};
-use super::publish::kind;
 use crate::script::{CallbackField, ScriptHost};
+use piw_engine::value::kind;
 
 /// Longest notification, in bytes.
 const MESSAGE_LIMIT: usize = 64 * 1024;

@@ -14,9 +14,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::node::{Abort, Attempt, Context, bounded, bounded_call, error};
-use super::publish::kind;
 use crate::child::content::Inline;
 use crate::script::{CallArgs, CallError, CallErrorKind, CallbackField, CallbackRef, NodeResult, ScriptHost};
+use piw_engine::value::kind;
 
 /// Longest computed detail, in characters.
 const DETAIL_CHARS: usize = 500;

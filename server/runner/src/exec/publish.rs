@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use piw_engine::update::{self, TokenBucket, UpdateError};
+use piw_engine::value::kind;
 use piw_protocol::child::ChildBody;
 use piw_protocol::run::Update;
 use serde_json::Value;
@@ -100,16 +101,4 @@ fn parse(value: Value) -> Result<Update, PublishError> {
         serde_json::from_value(value).map_err(|error| PublishError::Refused(format!("{SHAPE}: {error}")))?;
     update::check(&update).map_err(|error| PublishError::Refused(error.to_string()))?;
     Ok(update)
-}
-
-/// What a JSON value is, for messages.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }

@@ -226,7 +226,7 @@ fn apply(
     }
     let mut live = tx.cache.take(tx.db, claim.run)?;
     if let Some(expected) = message.expected_revision
-        && changes_run(&message.body)
+        && message.body.changes_run()
         && expected != live.revision
     {
         let text = format!("the run is at revision {}, not {expected}", live.revision);
@@ -244,18 +244,6 @@ fn apply(
             Ok(Answer::Reply(reply))
         }
     }
-}
-
-/// Whether a message moves the execution revision, so that it must name the one it saw.
-fn changes_run(body: &ChildBody) -> bool {
-    matches!(
-        body,
-        ChildBody::NodeStarted(_)
-            | ChildBody::NodeFinished(_)
-            | ChildBody::NodeFailed(_)
-            | ChildBody::RunParked { .. }
-            | ChildBody::RunFinished(_)
-    )
 }
 
 fn decide(

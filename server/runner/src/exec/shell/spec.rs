@@ -7,7 +7,7 @@ use piw_engine::definition::timeout_millis;
 use serde_json::{Map, Value};
 
 use crate::exec::command::CommandSpec;
-use crate::exec::publish::kind;
+use piw_engine::value::kind;
 
 /// Fields of a command description.
 const FIELDS: [&str; 8] = [
