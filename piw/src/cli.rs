@@ -81,6 +81,9 @@ pub enum Command {
     Init(InitArgs),
     /// Write the TypeScript declarations of the workflow SDK
     Types(TypesArgs),
+    /// Look after the stored state: sizes, checks, backups, deletion
+    #[command(subcommand)]
+    State(StateCommand),
     /// The workflow server's life
     #[command(subcommand)]
     Server(ServerCommand),
@@ -240,6 +243,60 @@ pub struct TypesArgs {
     pub dir: PathBuf,
 }
 
+/// Commands that look after the stored state.
+#[derive(Debug, Subcommand)]
+pub enum StateCommand {
+    /// Say how large the state is and whether it is sound
+    Status(JsonFlag),
+    /// Check the state, or a backup, against every rule that it must keep
+    Verify(VerifyArgs),
+    /// Make a verified copy of the state while the server runs
+    Backup(BackupArgs),
+    /// Delete runs that ended long ago, sooner than the server does by itself
+    Prune(PruneArgs),
+}
+
+/// Arguments of `piw state verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Check this backup instead of the state in use; needs no server
+    #[arg(long, value_name = "PATH")]
+    pub backup: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw state backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// Absolute path of a file that does not exist
+    pub path: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `piw state prune`.
+#[derive(Debug, Args)]
+pub struct PruneArgs {
+    /// Only runs that ended before: an RFC 3339 instant, a date (UTC), or an age such as 30d or 12h
+    #[arg(long, value_name = "TIME")]
+    pub before: String,
+    /// Only say what would go
+    #[arg(long, conflicts_with_all = ["apply", "backup"], required_unless_present = "apply")]
+    pub dry_run: bool,
+    /// Absolute path of the backup to make first; it must not exist
+    #[arg(long, value_name = "PATH", requires = "apply")]
+    pub backup: Option<PathBuf>,
+    /// Delete them
+    #[arg(long, requires = "backup")]
+    pub apply: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Commands of the server's life.
 #[derive(Debug, Subcommand)]
 pub enum ServerCommand {
@@ -362,6 +419,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Check(args) => command::check::run(&args),
         Command::Init(args) => command::init::run(&args),
         Command::Types(args) => command::init::types(&args),
+        Command::State(command) => command::state::run(&command),
         Command::Server(command) => command::server::run(command),
         Command::Serve(args) => command::relay::serve(&args),
         Command::Relay(args) => command::relay::stdio(&args),

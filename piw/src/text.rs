@@ -260,6 +260,19 @@ fn breakable(grapheme: &str, columns: usize) -> Vec<&str> {
     ends.map(|(from, to)| &grapheme[from..to]).collect()
 }
 
+/// A size for people.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "sizes are shown with one decimal")]
+    let exact = count as f64;
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{:.1} KiB", exact / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", exact / 1_048_576.0),
+        _ => format!("{:.1} GiB", exact / 1_073_741_824.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -347,5 +360,11 @@ mod tests {
                 prop_assert!(width(&line) <= columns.max(2));
             }
         }
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        let shown = [1023, 1024, 1_572_864, 3_221_225_472].map(bytes);
+        assert_eq!(shown, ["1023 B", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
     }
 }

@@ -28,6 +28,7 @@ pub mod definition;
 pub mod effect;
 pub mod envelope;
 pub mod frame;
+pub mod maintenance;
 pub mod ops;
 pub mod run;
 pub mod schema;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::canonical::MAX_SAFE_INTEGER;
 use crate::effect;
 use crate::envelope::{CLIENT_SCHEMA, EventKind, MAX_ID, Outcome};
+use crate::maintenance;
 use crate::ops::{self, Operation, OperationError};
 use crate::view;
 
@@ -149,6 +150,16 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             Operation::EffectResolve => (of::<effect::EffectResolve>(types), of::<effect::EffectReceipt>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),
             Operation::ServerStop => (of::<ops::ServerStop>(types), None),
+            Operation::StateStatus => (None, of::<maintenance::StateStatusReport>(types)),
+            Operation::StateVerify => (None, of::<maintenance::StateVerifyReport>(types)),
+            Operation::StateBackup => (
+                of::<maintenance::StateBackup>(types),
+                of::<maintenance::StateBackupReport>(types),
+            ),
+            Operation::StatePrune => (
+                of::<maintenance::StatePrune>(types),
+                of::<maintenance::StatePruneReport>(types),
+            ),
             Operation::ContentPut => (of::<ops::ContentPut>(types), of::<ops::ContentPutReport>(types)),
             Operation::WorkflowList => (of::<ops::WorkflowList>(types), of::<ops::WorkflowListReport>(types)),
             Operation::WorkflowCheck => (of::<ops::WorkflowCheck>(types), of::<ops::WorkflowCheckReport>(types)),

@@ -25,6 +25,7 @@ use crate::error::ServerError;
 use crate::inflight::InFlight;
 use crate::lock::{LOCK_SCHEMA, LockError, LockRecord, ServerLock};
 use crate::log;
+use crate::maintenance::{self, Maintenance};
 use crate::options::ServerOptions;
 use crate::publish::Publisher;
 use crate::scheduler;
@@ -84,9 +85,11 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
         .enable_all()
         .build()
         .map_err(ServerError::Runtime)?;
-    let result = runtime.block_on(live(options, &lock, state));
+    let result = runtime.block_on(live(options, &lock, state.clone()));
     // A client that does not read may still hold its writer.
     runtime.shutdown_timeout(Duration::from_millis(100));
+    // Ends a backup under way, which removes its unfinished file.
+    state.close();
     drop(lock);
     result
 }
@@ -118,6 +121,7 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
         options.max_runners as usize,
     ));
     piw_fault::point!("server::before_socket");
+    let sweeping = tokio::spawn(maintenance::keep_sweeping(Arc::clone(&server)));
     let socket = Socket::open(&options.places, lock)?;
     piw_fault::point!("server::after_socket");
     tracing::info!(epoch, version = PACKAGE_VERSION, pid = own.pid, "ready");
@@ -136,6 +140,7 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
     piw_fault::point!("server::before_goodbye");
     serve::say_goodbye(&server, socket).await;
     piw_fault::point!("server::before_release");
+    sweeping.abort();
     scheduling.abort();
     renewing.abort();
     match ended {
@@ -234,6 +239,7 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembl
         resolvers,
         publisher,
         in_flight: InFlight::default(),
+        maintenance: Maintenance::default(),
         workflows: options.workflows,
         stop,
         connections: Connections::default(),

@@ -166,7 +166,8 @@ impl Serving {
     /// Nothing is connected, executes, waits for a runner or is being decided.
     async fn is_idle(&self) -> bool {
         let server = &self.server;
-        if *server.connections.count().borrow() > 0 || server.live.len() > 0 || !server.in_flight.is_empty() {
+        let busy = *server.connections.count().borrow() > 0 || server.live.len() > 0 || !server.in_flight.is_empty();
+        if busy || server.maintenance.is_sweeping() {
             return false;
         }
         match server.state.read(|reader| Ok(counts::claimable(reader)?)).await {

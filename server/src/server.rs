@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
 use crate::inflight::InFlight;
+use crate::maintenance::Maintenance;
 use crate::options::WorkflowLister;
 use crate::paths::Places;
 use crate::publish::Publisher;
@@ -55,6 +56,7 @@ pub(crate) struct Server {
     pub(crate) resolvers: Resolvers,
     pub(crate) publisher: Publisher,
     pub(crate) in_flight: InFlight,
+    pub(crate) maintenance: Maintenance,
     pub(crate) workflows: Option<WorkflowLister>,
     pub(crate) stop: mpsc::Sender<StopRequest>,
     pub(crate) connections: Connections,

@@ -15,6 +15,7 @@ pub mod run;
 pub mod server;
 pub mod session;
 pub mod show;
+pub mod state;
 pub mod themes;
 pub mod view;
 pub mod workflows;

@@ -12,6 +12,9 @@ use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
 use crate::effect::{EffectList, EffectListReport, EffectReceipt, EffectResolve};
 use crate::envelope::{EventKind, Outcome, Response};
 use crate::frame::FrameError;
+use crate::maintenance::{
+    StateBackup, StateBackupReport, StatePrune, StatePruneReport, StateStatusReport, StateVerifyReport,
+};
 use crate::ops::{
     CheckpointAnswer, ContentPut, ContentPutReport, Operation, OperationError, PageRequest, RunList, RunReceipt,
     RunStart, RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, WorkflowCheck,
@@ -301,6 +304,40 @@ impl Client {
     /// As [`Client::call`].
     pub async fn server_stop(&self, stop: &ServerStop) -> Result<Done<Value>, ClientError> {
         self.call(Call::new(Operation::ServerStop, stop)?).await
+    }
+
+    /// `state.status`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn state_status(&self) -> Result<StateStatusReport, ClientError> {
+        self.read(Call::new(Operation::StateStatus, &json!({}))?).await
+    }
+
+    /// `state.verify`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn state_verify(&self) -> Result<StateVerifyReport, ClientError> {
+        self.read(Call::new(Operation::StateVerify, &json!({}))?).await
+    }
+
+    /// `state.backup`. The server goes on with it when this client goes away.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn state_backup(&self, path: &str) -> Result<Done<StateBackupReport>, ClientError> {
+        let path = path.to_owned();
+        self.call(Call::new(Operation::StateBackup, &StateBackup { path })?)
+            .await
+    }
+
+    /// `state.prune`. The server goes on with it when this client goes away.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn state_prune(&self, prune: &StatePrune) -> Result<Done<StatePruneReport>, ClientError> {
+        self.call(Call::new(Operation::StatePrune, prune)?).await
     }
 
     /// `view.runs.watch`: keeps a window of the run list current. For another window watch again and drop the old watch when

@@ -8,6 +8,7 @@ use piw_protocol::envelope::{
     self, CLIENT_SCHEMA, EnvelopeError, EventKind, Outcome, Request, ServerMessage, parse_request, parse_server_message,
 };
 use piw_protocol::frame::{Decoder, MAX_FRAME};
+use piw_protocol::maintenance;
 use piw_protocol::ops::{self, Operation};
 use piw_protocol::view::{ContentChunk, RunListPage, RunPage, RunView};
 use serde::Deserialize;
@@ -138,6 +139,8 @@ fn typed(request: &Request) -> Result<(), CanonicalError> {
         Operation::ViewContent => payload.decode::<ops::ContentRequest>().map(drop),
         Operation::ContentPut => payload.decode::<ops::ContentPut>().map(drop),
         Operation::ServerStop => payload.decode::<ops::ServerStop>().map(drop),
+        Operation::StateBackup => payload.decode::<maintenance::StateBackup>().map(drop),
+        Operation::StatePrune => payload.decode::<maintenance::StatePrune>().map(drop),
         Operation::WorkflowCheck => payload.decode::<ops::WorkflowCheck>().map(drop),
         Operation::WorkflowList => payload.decode::<ops::WorkflowList>().map(drop),
         _ => Ok(()),

@@ -9,6 +9,7 @@ mod effect;
 mod input;
 mod server;
 mod start;
+mod state;
 mod view;
 mod workflow;
 
@@ -16,10 +17,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use piw_protocol::envelope::{Outcome, Request};
-use piw_protocol::ops::{Operation, RunReceipt};
+use piw_protocol::ops::Operation;
 use piw_state::{CommandIdentity, Receipted, StateError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::answer::{Answer, unavailable};
 use crate::connection::Context;
@@ -54,6 +56,10 @@ impl Server {
             Operation::ViewContent => self.view_content(&request).await,
             Operation::WorkflowCheck => self.workflow_check(&request).await,
             Operation::WorkflowList => self.workflow_list(&request).await,
+            Operation::StateStatus => self.state_status().await,
+            Operation::StateVerify => self.state_verify().await,
+            Operation::StateBackup => self.state_backup(request).await,
+            Operation::StatePrune => self.state_prune(request).await,
             Operation::ServerStatus => self.server_status().await,
             Operation::ServerStop => self.server_stop(&request).await,
             operation => not_built(operation),
@@ -81,6 +87,8 @@ const fn takes_nothing(operation: Operation) -> bool {
             | Operation::RunRestart
             | Operation::RunStatus
             | Operation::ViewRunGet
+            | Operation::StateStatus
+            | Operation::StateVerify
             | Operation::ServerStatus
     )
 }
@@ -148,7 +156,7 @@ impl Server {
         F: Future<Output = Result<Answer, Answer>> + Send + 'static,
     {
         let identity = identity(&request);
-        match self.state.stored_receipt::<RunReceipt>(identity.clone()).await {
+        match self.state.stored_receipt::<Value>(identity.clone()).await {
             Ok(None) => {}
             Ok(Some(stored)) => return decided(Ok(stored)),
             Err(error) => return unavailable(&error),
@@ -179,7 +187,7 @@ impl Server {
     async fn refuse(&self, identity: CommandIdentity, answer: Answer) -> Answer {
         match (answer.outcome, answer.error) {
             (Some(outcome), Some(error)) if outcome != Outcome::Unavailable => {
-                decided(self.state.record_refusal::<RunReceipt>(identity, outcome, *error).await)
+                decided(self.state.record_refusal::<Value>(identity, outcome, *error).await)
             }
             (outcome, error) => Answer {
                 outcome,

@@ -165,6 +165,11 @@ impl RunCache {
         Ok(graph)
     }
 
+    /// Forgets a definition that was deleted.
+    pub(crate) fn forget_graph(&mut self, definition: i64) {
+        self.graphs.remove(&definition);
+    }
+
     /// Remembers a definition.
     pub(crate) fn keep_graph(&mut self, definition: i64, graph: Arc<Graph>) {
         if self.graphs.len() >= IDLE_DEFINITIONS {

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 
 use crate::error::StateError;
+use crate::purge::TOUCH_AFTER_MS;
 use crate::state::State;
 use crate::writer::{Authority, Tx};
 
@@ -116,8 +117,9 @@ impl State {
         };
         let key = (chunk.owner.clone(), chunk.content.sha256.clone());
         if chunk.offset == 0 {
-            if let Some((_, bytes)) = self.read(move |db| find(db, &digest)).await?
+            if let Some((blob, bytes)) = self.read(move |db| find(db, &digest)).await?
                 && bytes == chunk.content.bytes
+                && self.keep_content(blob).await?
             {
                 self.uploads().drop_upload(&key);
                 return Ok(Ok(Put {
@@ -183,6 +185,29 @@ impl State {
             self.remove_blob(blob).await?;
         }
         Ok(())
+    }
+
+    /// Makes sure that stored content stays until it is named. `false`: it is gone.
+    async fn keep_content(&self, blob: i64) -> Result<bool, StateError> {
+        let old = self.clock().wall_ms() - TOUCH_AFTER_MS;
+        let young = self
+            .read(move |db| {
+                let mut statement =
+                    db.prepare_cached("SELECT 1 FROM blobs WHERE id = ?1 AND complete = 1 AND created_at > ?2")?;
+                Ok(statement.exists((blob, old))?)
+            })
+            .await?;
+        if young {
+            return Ok(true);
+        }
+        self.write("keep_content", Authority::Server, move |tx| {
+            let kept = tx.db.execute(
+                "UPDATE blobs SET created_at = ?2 WHERE id = ?1 AND complete = 1",
+                (blob, tx.now),
+            )?;
+            Ok(kept == 1)
+        })
+        .await
     }
 
     async fn abandon(&self, key: &(String, String)) -> Result<(), StateError> {
@@ -324,9 +349,11 @@ fn store_chunk(tx: &Tx<'_>, blob: i64, digest: &[u8; 32], chunk: &PutChunk) -> R
         )?;
     }
     if chunk.complete {
-        if find(tx.db, digest)?.is_some() {
-            // Somebody else finished the same content first.
+        if let Some((same, _)) = find(tx.db, digest)? {
+            // Somebody else finished the same content first; it stays until it is named.
             tx.db.execute("DELETE FROM blobs WHERE id = ?1", [blob])?;
+            tx.db
+                .execute("UPDATE blobs SET created_at = ?2 WHERE id = ?1", (same, tx.now))?;
         } else {
             tx.db.execute("UPDATE blobs SET complete = 1 WHERE id = ?1", [blob])?;
         }
@@ -386,6 +413,17 @@ pub(crate) fn read_all(db: &Connection, blob: i64) -> Result<Vec<u8>, StateError
         bytes.extend_from_slice(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
     }
     Ok(bytes)
+}
+
+/// SHA-256 of the stored bytes, read chunk by chunk.
+pub(crate) fn digest(db: &Connection, blob: i64) -> Result<[u8; 32], StateError> {
+    let mut hasher = Sha256::new();
+    let mut statement = db.prepare_cached("SELECT data FROM blob_chunks WHERE blob = ?1 ORDER BY offset")?;
+    let mut rows = statement.query([blob])?;
+    while let Some(row) = rows.next()? {
+        hasher.update(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
+    }
+    Ok(hasher.finalize().into())
 }
 
 /// At most `limit` bytes from `offset` on; fewer only at the end.

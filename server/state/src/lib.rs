@@ -14,8 +14,10 @@
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
 //! | [`content`], `value` | large values |
 //! | `vfs` | in test builds: a disk that loses unsynced writes and fails on demand |
+//! | [`retention`], [`purge`], [`maintenance`], [`backup`] | what may go and how it goes, sizes, giving space back, copies |
 //! | [`server`], [`lease`] | the server's epoch, claims and their fence |
 
+pub mod backup;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod changes;
@@ -25,11 +27,14 @@ pub mod content;
 pub mod error;
 pub mod ids;
 pub mod lease;
+pub mod maintenance;
 pub mod open;
+pub mod purge;
 pub mod query;
 pub mod queue;
 pub mod receipts;
 pub mod recovery;
+pub mod retention;
 pub mod runner;
 pub mod schema;
 pub mod server;
@@ -39,6 +44,7 @@ pub mod verify;
 pub mod vfs;
 pub mod view_content;
 
+mod aside;
 mod cache;
 mod child;
 mod effects;
@@ -53,18 +59,22 @@ mod updates;
 mod value;
 mod writer;
 
+pub use backup::{BackupError, BackupMade};
 pub use changes::{ChangeFeed, Changes, RunChange};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, Resolution, ResolvedRun, RunReceipted};
 pub use content::{Chunk, Put, PutChunk, PutError};
 pub use error::{ClaimLost, StateError};
 pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
+pub use maintenance::{StateFacts, SweepRecord};
 pub use open::OpenError;
+pub use purge::Purged;
 pub use queue::{Claim, Claimed, Renewed};
 pub use receipts::{CommandIdentity, Receipted};
 pub use recovery::{ProcessKind, RecordedProcess, Recovered};
+pub use retention::{Marked, Selection, Tree};
 pub use runner::{AfterExit, RunnerExit, RunnerOutcome};
 pub use server::{RecordedServer, ServerIdentity, TakeEpochError};
 pub use state::{State, StateOptions};
-pub use verify::Violation;
+pub use verify::{BackupRefused, Violation, verify_backup};
 pub use view_content::{ViewContent, ViewContentSource};

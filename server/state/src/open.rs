@@ -158,6 +158,12 @@ pub(crate) fn open_writer(dir: &Path, now_ms: i64, busy: Option<Duration>) -> Re
     open_checked(&path, busy)
 }
 
+/// Checks a file that nobody writes: that it is a whole state database of this schema.
+pub(crate) fn check(path: &Path) -> Result<(), OpenError> {
+    check_header(path)?;
+    check_contents(path, BUSY)
+}
+
 /// Opens a read-only connection to a database that [`open_writer`] has accepted.
 pub(crate) fn open_reader(dir: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -405,7 +411,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Percent-escapes what a SQLite URI would read as syntax.
-fn escape_uri(path: &Path) -> String {
+pub(crate) fn escape_uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut text = String::new();
     for &byte in path.as_os_str().as_bytes() {

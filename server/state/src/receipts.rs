@@ -97,6 +97,26 @@ impl State {
         self.write("purge_receipts", Authority::Server, |tx| purge(tx)).await
     }
 
+    /// Stores the receipt of a command that was carried out outside of a transaction.
+    ///
+    /// # Errors
+    /// When the write fails.
+    pub async fn record_receipt<R>(&self, identity: CommandIdentity, receipt: R) -> Result<Receipted<R>, StateError>
+    where
+        R: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.write("record_receipt", Authority::Server, move |tx| {
+            receipted(tx, &identity, |_| {
+                Ok(Decision::Accept {
+                    run: None,
+                    revision: None,
+                    receipt,
+                })
+            })
+        })
+        .await
+    }
+
     /// Stores that a command was refused before it reached a run: a retry gets the same answer.
     ///
     /// # Errors

@@ -59,6 +59,9 @@ pub(crate) fn first_difference(found: &[Object], expected: &[Object]) -> Option<
 
 /// Creates every object and the identifying values in one transaction.
 pub(crate) fn create(connection: &mut Connection, now_ms: i64) -> rusqlite::Result<()> {
+    // Free pages can be given back a few at a time: a whole `VACUUM` would keep everybody from writing. Only an empty file
+    // takes this setting.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let transaction = connection.transaction()?;
     transaction.execute_batch(DDL)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;

@@ -22,8 +22,9 @@ CREATE TABLE schema_meta (
 ) STRICT;
 
 -- Identity and revisions of everything that can be claimed or named with an expected revision.
+-- Ids are never used again: what was remembered of a deleted run cannot name a new one.
 CREATE TABLE resources (
-  id             INTEGER PRIMARY KEY,
+  id             INTEGER PRIMARY KEY AUTOINCREMENT,
   kind           TEXT NOT NULL CHECK (kind IN ('server', 'run', 'managed_resource', 'channel')),
   revision       INTEGER NOT NULL DEFAULT 0, -- execution revision: what commands name in expectedRevision
   view_revision  INTEGER NOT NULL DEFAULT 0  -- presentation cursor: grows with every change a view can show
@@ -99,7 +100,7 @@ CREATE TABLE effects (
   CHECK (result_json IS NULL OR result_blob IS NULL)
 ) STRICT;
 CREATE INDEX effects_by_resource ON effects(resource);
-CREATE INDEX effects_unsettled ON effects(status) WHERE status IN ('pending', 'applying', 'ambiguous');
+CREATE INDEX effects_unsettled ON effects(status, resource) WHERE status IN ('pending', 'applying', 'ambiguous');
 CREATE INDEX effects_result_blob ON effects(result_blob) WHERE result_blob IS NOT NULL;
 
 -- Numbered tries of an effect.
@@ -228,6 +229,9 @@ CREATE INDEX runs_unfinished ON runs(status, id) WHERE status IN ('queued', 'run
 CREATE INDEX runs_by_root ON runs(root);
 CREATE INDEX runs_by_parent ON runs(parent) WHERE parent IS NOT NULL;
 CREATE UNIQUE INDEX runs_one_continuation ON runs(parent) WHERE parent_kind = 'continuation';
+CREATE INDEX runs_by_continuation ON runs(continued_by) WHERE continued_by IS NOT NULL;
+CREATE INDEX runs_by_definition ON runs(definition);
+CREATE INDEX runs_deleted ON runs(id) WHERE deleted_at IS NOT NULL;
 
 -- Input, final output and error of a run.
 CREATE TABLE run_values (
@@ -378,7 +382,7 @@ CREATE TABLE run_steps (
   run         INTEGER NOT NULL REFERENCES runs(id),
   step_index  INTEGER NOT NULL,              -- from 0, over the whole continuation chain
   node        INTEGER NOT NULL,
-  attempt     INTEGER NOT NULL REFERENCES node_attempts(id),
+  attempt     INTEGER NOT NULL,              -- node_attempts.id; no foreign key, whose check would need an index that every step pays
   PRIMARY KEY (run, step_index)
 ) STRICT, WITHOUT ROWID;
 
@@ -524,6 +528,7 @@ CREATE TABLE workflow_follow_ups (
   updated_at   INTEGER NOT NULL,
   UNIQUE (run, number)
 ) STRICT;
+CREATE INDEX workflow_follow_ups_blob ON workflow_follow_ups(content_blob) WHERE content_blob IS NOT NULL;
 
 -- ------------------------------------------------------------------------------------------------------- session recording
 
@@ -554,6 +559,7 @@ CREATE TABLE session_entries (
   UNIQUE (session_id, pi_entry_id)
 ) STRICT;
 CREATE INDEX session_entries_by_segment ON session_entries(segment, sequence);
+CREATE INDEX session_entries_blob ON session_entries(content_blob) WHERE content_blob IS NOT NULL;
 
 CREATE TABLE attempt_entries (
   attempt  INTEGER NOT NULL REFERENCES node_attempts(id) ON DELETE CASCADE,
@@ -561,6 +567,7 @@ CREATE TABLE attempt_entries (
   entry    INTEGER NOT NULL REFERENCES session_entries(id),
   PRIMARY KEY (attempt, ordinal)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX attempt_entries_by_entry ON attempt_entries(entry);
 
 CREATE TABLE session_events (
   segment       INTEGER NOT NULL REFERENCES session_segments(id) ON DELETE CASCADE,
@@ -571,6 +578,7 @@ CREATE TABLE session_events (
   payload_blob  INTEGER REFERENCES blobs(id),
   PRIMARY KEY (segment, sequence)
 ) STRICT;
+CREATE INDEX session_events_blob ON session_events(payload_blob) WHERE payload_blob IS NOT NULL;
 
 CREATE TABLE viewer_session_checkpoints (
   segment     INTEGER NOT NULL REFERENCES session_segments(id) ON DELETE CASCADE,
@@ -579,6 +587,7 @@ CREATE TABLE viewer_session_checkpoints (
   state_blob  INTEGER REFERENCES blobs(id),
   PRIMARY KEY (segment, sequence)
 ) STRICT;
+CREATE INDEX viewer_session_checkpoints_blob ON viewer_session_checkpoints(state_blob) WHERE state_blob IS NOT NULL;
 
 -- -------------------------------------------------------------------------------------------------- requests and decisions
 
@@ -601,6 +610,8 @@ CREATE TABLE interactive_requests (
   CHECK ((status = 'pending') = (settled_at IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX interactive_requests_pending ON interactive_requests(run) WHERE status = 'pending';
+CREATE INDEX interactive_requests_by_run ON interactive_requests(run);
+CREATE INDEX interactive_requests_blob ON interactive_requests(contract_blob) WHERE contract_blob IS NOT NULL;
 
 CREATE TABLE interactive_submissions (
   id               INTEGER PRIMARY KEY,
@@ -618,6 +629,7 @@ CREATE TABLE interactive_submissions (
 ) STRICT;
 CREATE UNIQUE INDEX interactive_submissions_accepted ON interactive_submissions(request) WHERE outcome = 'accepted';
 CREATE UNIQUE INDEX interactive_submissions_validating ON interactive_submissions(request) WHERE outcome = 'validating';
+CREATE INDEX interactive_submissions_blob ON interactive_submissions(payload_blob) WHERE payload_blob IS NOT NULL;
 
 CREATE TABLE human_decisions (
   id            INTEGER PRIMARY KEY,
@@ -635,6 +647,8 @@ CREATE TABLE human_decisions (
   settled_at    INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX human_decisions_pending ON human_decisions(run) WHERE status = 'pending';
+CREATE INDEX human_decisions_by_run ON human_decisions(run);
+CREATE INDEX human_decisions_blob ON human_decisions(subject_blob) WHERE subject_blob IS NOT NULL;
 
 CREATE TABLE human_decision_submissions (
   id            INTEGER PRIMARY KEY,
@@ -645,6 +659,7 @@ CREATE TABLE human_decision_submissions (
   outcome       TEXT NOT NULL CHECK (outcome IN ('accepted', 'late', 'rejected')),
   submitted_at  INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX human_decision_submissions_by_decision ON human_decision_submissions(decision);
 
 -- At most one winner per decision: the primary key.
 CREATE TABLE human_decision_resolutions (
@@ -654,6 +669,7 @@ CREATE TABLE human_decision_resolutions (
   input_json   TEXT,
   resolved_at  INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX human_decision_resolutions_submission ON human_decision_resolutions(submission) WHERE submission IS NOT NULL;
 
 -- ------------------------------------------------------------------------------------------------------ messages and turns
 
@@ -682,6 +698,9 @@ CREATE UNIQUE INDEX workflow_messages_pending_step ON workflow_messages(request)
 CREATE UNIQUE INDEX workflow_messages_terminal ON workflow_messages(run) WHERE kind = 'terminal';
 CREATE INDEX workflow_messages_open ON workflow_messages(target_session, session_order) WHERE state = 'pending';
 CREATE INDEX workflow_messages_by_run ON workflow_messages(run);
+CREATE INDEX workflow_messages_pending ON workflow_messages(run) WHERE state = 'pending';
+CREATE INDEX workflow_messages_request ON workflow_messages(request) WHERE request IS NOT NULL;
+CREATE INDEX workflow_messages_blob ON workflow_messages(content_blob) WHERE content_blob IS NOT NULL;
 
 CREATE TABLE workflow_turns (
   id                 INTEGER PRIMARY KEY,
@@ -700,6 +719,8 @@ CREATE TABLE workflow_turns (
 CREATE UNIQUE INDEX workflow_turns_open_message ON workflow_turns(message) WHERE status = 'open';
 CREATE UNIQUE INDEX workflow_turns_open_session ON workflow_turns(session_id) WHERE status = 'open';
 CREATE INDEX workflow_turns_by_run ON workflow_turns(run);
+CREATE INDEX workflow_turns_by_message ON workflow_turns(message);
+CREATE INDEX workflow_turns_open_run ON workflow_turns(run) WHERE status = 'open';
 
 -- ------------------------------------------------------------------------------------------------------- managed resources
 
@@ -720,6 +741,8 @@ CREATE TABLE managed_resources (
   updated_at       INTEGER NOT NULL,
   UNIQUE (project, resource_manager_name, name)
 ) STRICT;
+CREATE INDEX managed_resources_spec_blob ON managed_resources(spec_blob) WHERE spec_blob IS NOT NULL;
+CREATE INDEX managed_resources_status_blob ON managed_resources(status_blob) WHERE status_blob IS NOT NULL;
 
 CREATE TABLE managed_resource_finalizers (
   resource  INTEGER NOT NULL REFERENCES managed_resources(id) ON DELETE CASCADE,
@@ -775,3 +798,5 @@ CREATE TABLE channel_messages (
   updated_at   INTEGER NOT NULL,
   UNIQUE (channel, decision)
 ) STRICT;
+CREATE INDEX channel_messages_by_decision ON channel_messages(decision);
+CREATE INDEX channel_messages_effect ON channel_messages(effect) WHERE effect IS NOT NULL;

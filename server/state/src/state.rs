@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::aside::Asides;
 use crate::changes::{ChangeFeed, Feeds};
 use crate::clock::{Clock, SystemClock};
 use crate::content::Uploads;
@@ -49,6 +50,7 @@ pub struct State {
     clock: Arc<dyn Clock>,
     dir: Arc<Path>,
     uploads: Arc<Uploads>,
+    asides: Arc<Asides>,
     write_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -75,6 +77,7 @@ impl State {
             clock: options.clock,
             dir: options.dir.into(),
             uploads: Arc::new(Uploads::default()),
+            asides: Arc::default(),
             write_error: Arc::default(),
         })
     }
@@ -112,6 +115,7 @@ impl State {
     /// Finishes what is queued, ends the threads and closes the file. Blocks until that is done; every later call of any clone
     /// fails with [`StateError::Closed`].
     pub fn close(&self) {
+        self.asides.close();
         self.readers.close();
         self.writer.close();
     }
@@ -120,6 +124,19 @@ impl State {
     #[must_use]
     pub fn write_error(&self) -> Option<String> {
         self.write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn asides(&self) -> &Arc<Asides> {
+        &self.asides
+    }
+
+    /// Runs `work` on the writing connection while no transaction is open.
+    pub(crate) async fn between<T, F>(&self, work: F) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StateError> + Send + 'static,
+    {
+        self.writer.between(work).await
     }
 
     pub(crate) fn uploads(&self) -> &Uploads {

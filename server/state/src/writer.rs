@@ -43,6 +43,8 @@ type Reply = Box<dyn FnOnce(Result<(), StateError>) + Send>;
 
 enum Message {
     Job(Job),
+    /// Runs between two groups, outside of any transaction.
+    Between(Box<dyn FnOnce(&Connection) + Send>),
     Close,
 }
 
@@ -121,7 +123,7 @@ impl Writer {
                 let _ = sender.send(result);
             }
         };
-        let mut message = Message::Job(Job {
+        let message = Message::Job(Job {
             name,
             authority,
             run: Box::new(move |tx| {
@@ -132,9 +134,29 @@ impl Writer {
             }),
             refuse: Box::new(move |error| send(&for_refusal, Err(error))),
         });
+        self.send(message).await?;
+        answer.await.map_err(|_| StateError::Closed)?
+    }
+
+    /// Runs `work` between two groups: no transaction is open then, and nothing is written meanwhile.
+    pub(crate) async fn between<T, F>(&self, work: F) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StateError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Between(Box::new(move |db| {
+            // The receiver may be gone when the caller was cancelled.
+            let _ = reply.send(work(db));
+        }));
+        self.send(message).await?;
+        answer.await.map_err(|_| StateError::Closed)?
+    }
+
+    async fn send(&self, mut message: Message) -> Result<(), StateError> {
         loop {
             match self.jobs.try_send(message) {
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(TrySendError::Disconnected(_)) => return Err(StateError::Closed),
                 Err(TrySendError::Full(back)) => {
                     message = back;
@@ -142,7 +164,6 @@ impl Writer {
                 }
             }
         }
-        answer.await.map_err(|_| StateError::Closed)?
     }
 }
 
@@ -172,8 +193,8 @@ impl Thread {
     }
 
     fn serve(mut self, queue: &Receiver<Message>) {
-        while let Ok(Message::Job(first)) = queue.recv() {
-            if self.group(first, queue).is_break() {
+        while let Ok(message) = queue.recv() {
+            if self.serve_one(message, queue).is_break() {
                 break;
             }
         }
@@ -183,8 +204,25 @@ impl Thread {
         }
     }
 
-    /// Runs one group: the given job and what is queued behind it. Breaks when the thread is asked to end.
-    fn group(&mut self, first: Job, queue: &Receiver<Message>) -> ControlFlow<()> {
+    /// Breaks when the thread is asked to end.
+    fn serve_one(&mut self, message: Message, queue: &Receiver<Message>) -> ControlFlow<()> {
+        let mut next = Some(message);
+        while let Some(message) = next.take() {
+            match message {
+                Message::Job(first) => next = self.group(first, queue),
+                Message::Between(work) => {
+                    if catch_unwind(AssertUnwindSafe(|| work(&self.db))).is_err() {
+                        tracing::error!("maintenance of the state database panicked");
+                    }
+                }
+                Message::Close => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Runs one group: the given job and the jobs that are queued behind it. Returns what ended the group and is no job.
+    fn group(&mut self, first: Job, queue: &Receiver<Message>) -> Option<Message> {
         self.boot = self.clock.boot_id();
         if let Err(error) = self.db.execute_batch("BEGIN IMMEDIATE") {
             return refuse_all(first, queue, &error.into());
@@ -194,7 +232,7 @@ impl Thread {
         let mut written = 0usize;
         let mut fenced: Option<Result<(), StateError>> = None;
         let mut next = Some(first);
-        let mut flow = ControlFlow::Continue(());
+        let mut behind = None;
         while let Some(job) = next.take() {
             let allowed = match job.authority {
                 Authority::None => Ok(()),
@@ -220,13 +258,13 @@ impl Thread {
             if replies.len() < GROUP && !self.db.is_autocommit() && self.lost.is_none() {
                 match queue.try_recv() {
                     Ok(Message::Job(job)) => next = Some(job),
-                    Ok(Message::Close) => flow = ControlFlow::Break(()),
+                    Ok(message) => behind = Some(message),
                     Err(_) => {}
                 }
             }
         }
         self.finish(replies, &changes);
-        flow
+        behind
     }
 
     /// Runs one job. `None`: it panicked, and its caller learns that by the dropped reply.
@@ -359,16 +397,17 @@ impl Thread {
 }
 
 /// No transaction can begin: whoever waits is told at once, so that nobody waits for one lock after the other.
-fn refuse_all(first: Job, queue: &Receiver<Message>, error: &StateError) -> ControlFlow<()> {
+/// Returns what is queued behind them and is no job.
+fn refuse_all(first: Job, queue: &Receiver<Message>, error: &StateError) -> Option<Message> {
     (first.refuse)(error.clone());
     for _ in 1..GROUP {
         match queue.try_recv() {
             Ok(Message::Job(job)) => (job.refuse)(error.clone()),
-            Ok(Message::Close) => return ControlFlow::Break(()),
+            Ok(message) => return Some(message),
             Err(_) => break,
         }
     }
-    ControlFlow::Continue(())
+    None
 }
 
 /// Tells callers that what they asked for is durable, or why it was refused.

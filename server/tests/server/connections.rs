@@ -44,7 +44,7 @@ fn a_client_is_greeted_and_told_the_servers_state() {
 #[test]
 fn an_operation_that_is_not_built_says_so() {
     let server = server();
-    let response = server.client().request(Operation::StatePrune, None, &json!({}));
+    let response = server.client().request(Operation::ChannelReload, None, &json!({}));
     assert_eq!(response.outcome, Outcome::Unavailable);
     assert_eq!(response.error.unwrap().reason, "not_built");
 }

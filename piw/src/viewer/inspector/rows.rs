@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::text::{clean, clean_lines, counted, fit, width, wrap};
+use crate::text::{bytes, clean, clean_lines, counted, fit, width, wrap};
 use crate::viewer::message::Content;
 use crate::viewer::run::{Loaded, Run};
 use crate::viewer::theme::Theme;
@@ -353,14 +353,4 @@ fn preview(value: &Value, room: usize) -> String {
     let mut out = String::new();
     write(&mut out, value, room);
     fit(&out, room).into_owned()
-}
-
-/// A size for people.
-#[must_use]
-pub fn bytes(count: u64) -> String {
-    match count {
-        0..1024 => format!("{count} B"),
-        1024..1_048_576 => format!("{:.1} KiB", count as f64 / 1024.0),
-        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
-    }
 }

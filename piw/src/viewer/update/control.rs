@@ -5,8 +5,7 @@ use std::sync::Arc;
 use piw_protocol::view::RunView;
 
 use crate::question::Question;
-use crate::text::{clean, clean_lines};
-use crate::viewer::inspector::rows::bytes;
+use crate::text::{bytes, clean, clean_lines};
 use crate::viewer::message::{Command, Effect};
 use crate::viewer::model::Model;
 use crate::viewer::popup::{Popup, answer::Asked, editor::Editor, review::Reviewed};
