@@ -67,6 +67,63 @@ fn a_run_of_another_machine_is_watched_and_answered_over_ssh() {
 }
 
 #[test]
+fn the_runs_of_two_machines_are_one_list_and_each_is_commanded_where_it_is() {
+    let (build, gpu) = (Home::new(), Home::new());
+    let older = asking(&build, "older", "Older question");
+    let newer = asking(&gpu, "newer", "Newer question");
+    let ssh = FakeSsh::new(&[("build", &build), ("gpu", &gpu)]);
+    let home = watcher(&ssh);
+    let mut viewer = Terminal::start(&home, &["--ssh", "build", "--ssh", "gpu", "--ssh", "nowhere"], 40, 120);
+    viewer.wait("both lists and all three hosts are shown", |screen| {
+        let row = |title: &str, host: &str| screen.lines().any(|line| line.contains(title) && line.contains(host));
+        row("Newer question", " gpu ")
+            && row("Older question", " build ")
+            && screen.contains("build   live · 1 run")
+            && screen.contains("nowhere attempt ")
+            && screen.contains("ssh knows no host nowhere")
+    });
+    let place = |screen: &str, title: &str| screen.find(title).unwrap();
+    let screen = viewer.screen();
+    assert!(
+        place(&screen, "Newer question") < place(&screen, "Older question"),
+        "{screen}"
+    );
+    viewer.wait("the newest can be answered", |screen| {
+        screen.contains("a answer") && screen.contains("gpu · live")
+    });
+    viewer.send(b"a");
+    viewer.wait("the dialog is open", |screen| screen.contains("Go on?"));
+    viewer.send(b"1\r");
+    gpu.wait_for_end(&newer);
+    // One machine goes; the other one is worked with as before.
+    ssh.set_down("gpu", true);
+    for (pid, call) in ssh.calls() {
+        if call.contains("-- gpu ") {
+            piw_tests::home::kill_and_wait(pid);
+        }
+    }
+    viewer.wait("it is stale with attempt and delay", |screen| {
+        screen.contains("gpu     stale · attempt ")
+    });
+    assert!(viewer.screen().contains("Newer question"), "its runs stay");
+    viewer.send(b"j");
+    viewer.wait("the other machine's run can be answered", |screen| {
+        screen.contains("build · live") && screen.contains("a answer")
+    });
+    viewer.send(b"a");
+    viewer.wait("the dialog is open", |screen| screen.contains("Go on?"));
+    viewer.send(b"2\r");
+    build.wait_for_end(&older);
+    ssh.set_down("gpu", false);
+    viewer.wait("the first machine comes back by itself", |screen| {
+        screen.contains("gpu     live · 1 run")
+    });
+    viewer.send(b"q");
+    assert_eq!(viewer.wait_for_exit(), 0);
+    ssh_is_gone(&ssh);
+}
+
+#[test]
 fn ssh_ends_with_the_viewer_however_that_ends() {
     let gpu = Home::new();
     asking(&gpu, "asking", "A question");
@@ -151,6 +208,8 @@ fn what_is_wrong_is_named_with_what_to_do() {
         );
     }
     let home = Home::new();
+    let refused = home.piw(&["some-run", "--ssh", "a", "--ssh", "b"]).exits(2);
+    assert!(refused.stderr.contains("one host"), "{}", refused.stderr);
     let refused = home.piw(&["--ssh=-oProxyCommand=true"]).exits(2);
     assert!(refused.stderr.contains("-oProxyCommand"), "{}", refused.stderr);
     let refused = home.piw(&["--connect", "ws://192.0.2.1/ws?token=ab"]).exits(2);

@@ -56,7 +56,11 @@ pub fn connect_with(autostart: Autostart, options: ClientOptions) -> Result<Sess
     Ok(Session { runtime, client })
 }
 
-fn runtime() -> Result<Runtime, Failure> {
+/// The runtime of a command: one thread.
+///
+/// # Errors
+/// When the system refuses one.
+pub fn runtime() -> Result<Runtime, Failure> {
     Builder::new_current_thread()
         .enable_all()
         .build()

@@ -10,6 +10,9 @@ use crate::remote::{Host, Reaper, TOKEN_VAR};
 use crate::text;
 use crate::viewer::{self, Ended, OnceError, ViewerError, ViewerOptions};
 
+/// Why one run and several hosts do not go together.
+const ONE_HOST: &str = "a run is on one host: name only that one";
+
 /// Opens the viewer, or prints one frame.
 ///
 /// # Errors
@@ -25,7 +28,7 @@ pub fn run(args: View) -> Outcome {
         let session = match &hosts[..] {
             [] => session::connect(Autostart::Allowed)?,
             [host] => session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?,
-            _ => return Err(Failure::usage("a run is on one host: name only one")),
+            _ => return Err(Failure::usage(ONE_HOST)),
         };
         let run_id = session.run_id(args.run_id.as_deref().unwrap_or_default())?;
         let frame = session
@@ -34,22 +37,48 @@ pub fn run(args: View) -> Outcome {
         output::text(&frame)?;
         return Ok(Exit::Done);
     }
-    let session = match &hosts[..] {
-        [] => local()?,
+    match &hosts[..] {
+        [] => on_one(String::new(), &local()?, args),
         [host] => {
             eprintln!("connecting to {} …", text::clean(&host.name));
-            session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?
+            let session = session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?;
+            on_one(host.name.clone(), &session, args)
         }
-        _ => return Err(Failure::usage("several hosts are not supported yet")),
-    };
+        several => on_several(several, &reaper, &args),
+    }
+}
+
+fn on_one(name: String, session: &Session, args: View) -> Outcome {
     let run_id = args.run_id.as_deref().map(|given| session.run_id(given)).transpose()?;
     let options = ViewerOptions {
-        client: session.client().clone(),
+        hosts: vec![(name, session.client().clone())],
         run_id,
         theme: args.theme,
         ascii: args.ascii,
     };
-    let ended = session.block_on(viewer::run(options)).map_err(|error| match error {
+    session.block_on(show(options))
+}
+
+/// A host that cannot be reached is shown as such; the others do not wait for it.
+fn on_several(hosts: &[Host], reaper: &Reaper, args: &View) -> Outcome {
+    if args.run_id.is_some() {
+        return Err(Failure::usage(ONE_HOST));
+    }
+    let runtime = session::runtime()?;
+    runtime.block_on(async {
+        let start = |host: &Host| host.start(&args.remote_piw, reaper, ClientOptions::default());
+        show(ViewerOptions {
+            hosts: hosts.iter().map(|host| (host.name.clone(), start(host))).collect(),
+            run_id: None,
+            theme: args.theme.clone(),
+            ascii: args.ascii,
+        })
+        .await
+    })
+}
+
+async fn show(options: ViewerOptions) -> Outcome {
+    let ended = viewer::run(options).await.map_err(|error| match error {
         ViewerError::NotATerminal(_) | ViewerError::Theme(_) => Failure::usage(error.to_string()),
         ViewerError::Terminal(_) => Failure::new(Exit::Failed, error.to_string()),
     })?;

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use super::browser::Look;
 use super::model::Model;
 use super::screen::{Part, SMALLEST};
 use super::timeline::{View, columns};
@@ -19,14 +20,14 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
         return too_small(model, area, buffer);
     };
     if let Some(browser) = screen.browser {
-        model.browser.draw(
+        let look = Look {
+            hosts: &model.hosts,
             theme,
-            model.focus == Part::Browser,
-            screen.rail,
-            model.now,
-            browser,
-            buffer,
-        );
+            focused: model.focus == Part::Browser,
+            rail: screen.rail,
+            now: model.now,
+        };
+        model.browser.draw(&look, browser, buffer);
     }
     if screen.graph.area() > 0 {
         model.graph.draw(
@@ -46,7 +47,7 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
     let hints = model.hints();
     let view = View {
         run: model.run.as_ref(),
-        connection: &model.connection,
+        hosts: &model.hosts,
         playback: model.playback,
         hints: &hints,
         now: model.now,
@@ -65,7 +66,7 @@ pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, &'static str)> 
     let hints = model.hints();
     let view = View {
         run: model.run.as_ref(),
-        connection: &model.connection,
+        hosts: &model.hosts,
         playback: model.playback,
         hints: &hints,
         now: model.now,

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::clock;
 use super::config;
+use super::hosts::Hosts;
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::outside::Outside;
@@ -26,9 +27,9 @@ const FRAME: Duration = Duration::from_millis(16);
 /// How the viewer is opened.
 #[derive(Debug, Clone)]
 pub struct ViewerOptions {
-    /// The server.
-    pub client: Client,
-    /// The run to stay on; none shows all runs.
+    /// The servers with their names, at least one; of one alone the name is not shown.
+    pub hosts: Vec<(String, Client)>,
+    /// The run to stay on, when there is one server; none shows all runs.
     pub run_id: Option<String>,
     /// Key of a theme; none takes `PIW_THEME`, else the default.
     pub theme: Option<String>,
@@ -87,11 +88,12 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
         }
     };
     theme.ascii = options.ascii;
+    let (names, clients): (Vec<String>, Vec<Client>) = options.hosts.into_iter().unzip();
     let screen = Screen::open()?;
     let size = screen.size()?;
-    let (mut model, effects) = Model::new(options.run_id, theme, size, clock::now());
+    let (mut model, effects) = Model::new(Hosts::new(&names), options.run_id, theme, size, clock::now());
     model.configure(&config, &problems);
-    let (outside, inbox) = Outside::new(options.client);
+    let (outside, inbox) = Outside::new(clients);
     let mut viewer = Viewer {
         model,
         screen,

@@ -9,6 +9,8 @@ use piw_protocol::definition::{
 use piw_protocol::view::RunView;
 use serde_json::{Value, json};
 
+use super::hosts::{HostId, RunId};
+
 /// A node of the given kind: `c` compute, `s` shell, `f` function, `n` notify, `k` checkpoint, `a` agent.
 pub fn node(kind: char) -> NodeSnapshot {
     let (node_type, action_execution) = match kind {
@@ -114,6 +116,14 @@ pub fn include(mount: &str, workflow: &str, start: &str) -> IncludeSnapshot {
         max_steps: None,
         exits: BTreeMap::new(),
         settings: false,
+    }
+}
+
+/// A run of the only host.
+pub fn here(id: &str) -> RunId {
+    RunId {
+        host: HostId::default(),
+        id: id.to_owned(),
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::clock::Millis;
 use super::config::Setting;
 use super::graph::{Density, Drawing, Graph};
+use super::hosts::{HostId, RunId};
 
 /// Something happened.
 #[derive(Debug, Clone)]
@@ -22,10 +23,17 @@ pub enum Message {
     Terminal(Event),
     /// Time passed while a clock is visible.
     Tick(Millis),
-    /// The connection changed.
-    Connection(ConnectionState),
+    /// A connection changed.
+    Connection {
+        /// The host.
+        host: HostId,
+        /// Its new state.
+        state: ConnectionState,
+    },
     /// The watched window of the run list, or how current it is, changed.
     Runs {
+        /// The host.
+        host: HostId,
         /// The watch that it belongs to.
         generation: u64,
         /// The newest window.
@@ -36,7 +44,7 @@ pub enum Message {
     /// The watched run, or how current it is, changed.
     Run {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// The newest view.
         view: Option<Arc<RunView>>,
         /// How current it is.
@@ -47,7 +55,7 @@ pub enum Message {
     /// A definition was fetched and verified, or could not be.
     Definition {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// The reference's digest.
         sha256: String,
         /// The snapshot, or why there is none.
@@ -63,7 +71,7 @@ pub enum Message {
     /// A page arrived, or could not be had.
     Page {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// What was asked for.
         request: PageRequest,
         /// The page, or why there is none.
@@ -90,7 +98,7 @@ pub enum Message {
         /// What was asked.
         command: Command,
         /// The run it was asked of.
-        run_id: String,
+        run_id: RunId,
         /// The stored receipt, or why there is none.
         result: Result<RunReceipt, String>,
     },
@@ -153,6 +161,8 @@ impl Command {
 pub enum Effect {
     /// Watch a window of the run list instead of the present one.
     WatchRuns {
+        /// The host.
+        host: HostId,
         /// Names the watch in [`Message::Runs`].
         generation: u64,
         /// First item.
@@ -161,11 +171,11 @@ pub enum Effect {
         filter: Option<RunFilter>,
     },
     /// Watch a run instead of the present one.
-    WatchRun(Option<String>),
+    WatchRun(Option<RunId>),
     /// Fetch and verify a definition.
     FetchDefinition {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// The content.
         reference: ArtifactRef,
     },
@@ -179,7 +189,7 @@ pub enum Effect {
     /// Ask for a page; a newer request of the same kind replaces it.
     FetchPage {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// Presentation revision that it must belong to.
         revision: u64,
         /// Which page.
@@ -188,14 +198,14 @@ pub enum Effect {
     /// Fetch and verify content.
     FetchContent {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// The content.
         reference: ArtifactRef,
     },
     /// Send a command.
     Command {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// Execution revision that the user saw.
         revision: u64,
         /// What to do.

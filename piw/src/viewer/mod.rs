@@ -11,6 +11,7 @@
 //! | `draw` | the frame |
 //! | [`screen`] | which part of the terminal belongs to what |
 //! | `browser`, `graph_panel`, `inspector`, `timeline`, `popup` | the parts, each with its state and drawing |
+//! | [`hosts`] | the watched servers and their connections |
 //! | [`run`] | the run on screen |
 //! | [`graph`] | the layered drawing |
 //! | [`theme`] | colours and glyphs |
@@ -25,6 +26,7 @@ pub mod draw;
 mod event_loop;
 pub mod graph;
 pub mod graph_panel;
+pub mod hosts;
 pub mod inspector;
 pub mod message;
 pub mod model;

@@ -1,11 +1,10 @@
 //! The whole state of the viewer as plain data. [`super::update`] is the only writer, [`super::draw`] the only reader.
 
-use piw_protocol::client::ConnectionState;
-
 use super::browser::Browser;
 use super::clock::Millis;
 use super::config::Config;
 use super::graph_panel::GraphPanel;
+use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::Inspector;
 use super::message::Effect;
 use super::popup::Popup;
@@ -16,6 +15,11 @@ use super::timeline::Playback;
 
 /// How long a toast stays.
 pub const TOAST: Millis = 6_000;
+
+/// Width of the browser until another one is chosen.
+const SIDEBAR: u16 = 34;
+/// The same with a column for the host.
+const WIDE_SIDEBAR: u16 = 44;
 
 /// A short notice in a corner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,9 +55,9 @@ pub struct Model {
     /// Colours and glyphs.
     pub theme: Theme,
     /// The run that the viewer is fixed on.
-    pub fixed: Option<String>,
-    /// The connection.
-    pub connection: ConnectionState,
+    pub fixed: Option<RunId>,
+    /// The watched servers.
+    pub hosts: Hosts,
     /// How the screen is divided.
     pub wishes: Wishes,
     /// The focused part.
@@ -83,7 +87,18 @@ pub struct Model {
 impl Model {
     /// The state before anything is known, and what to do first.
     #[must_use]
-    pub fn new(fixed: Option<String>, theme: Theme, size: (u16, u16), now: Millis) -> (Self, Vec<Effect>) {
+    pub fn new(
+        hosts: Hosts,
+        fixed: Option<String>,
+        theme: Theme,
+        size: (u16, u16),
+        now: Millis,
+    ) -> (Self, Vec<Effect>) {
+        // A run is fixed only where there is one host.
+        let fixed = fixed.map(|id| RunId {
+            host: HostId::default(),
+            id,
+        });
         let browser = if fixed.is_some() {
             BrowserSize::Hidden
         } else {
@@ -93,15 +108,15 @@ impl Model {
             size,
             now,
             theme,
-            connection: ConnectionState::Connecting,
             wishes: Wishes {
                 browser,
-                sidebar: 34,
+                sidebar: if hosts.several() { WIDE_SIDEBAR } else { SIDEBAR },
                 inspector: 0,
                 zoom: None,
             },
             focus: if fixed.is_some() { Part::Graph } else { Part::Browser },
-            browser: Browser::default(),
+            browser: Browser::new(hosts.count()),
+            hosts,
             run: fixed.clone().map(Run::new),
             graph: GraphPanel::default(),
             inspector: Inspector::default(),
@@ -113,11 +128,11 @@ impl Model {
             dirty: true,
             fixed,
         };
-        let effect = match &model.fixed {
-            Some(run_id) => Effect::WatchRun(Some(run_id.clone())),
-            None => model.browser.watch(),
+        let effects = match &model.fixed {
+            Some(run_id) => vec![Effect::WatchRun(Some(run_id.clone()))],
+            None => model.browser.watch(&model.hosts),
         };
-        (model, vec![effect])
+        (model, effects)
     }
 
     /// Takes over sizes from the configuration file and shows what is wrong with it.
@@ -143,7 +158,7 @@ impl Model {
     #[must_use]
     pub fn browser_rows(&self) -> u64 {
         let area = self.screen().and_then(|screen| screen.browser);
-        area.map_or(1, |area| u64::from(screen::inside(area).height).max(1))
+        area.map_or(1, |area| u64::from(self.browser.rows_area(area).height).max(1))
     }
 
     /// Shows a notice.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piw_protocol::client::{Client, ClientError, Freshness};
+use piw_protocol::client::{Client, ClientError, ConnectionState, Freshness};
 use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::view::{DefinitionView, RunView};
 use ratatui::buffer::Buffer;
@@ -15,6 +15,7 @@ use super::clock::{self, Millis};
 use super::graph::drawing::{Drawing, Point};
 use super::graph::paint::{Scene, paint};
 use super::graph::{Density, Graph, lay_out};
+use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::info::elapsed;
 use super::inspector::rows::{Row, Rows};
 use super::inspector::{info, steps};
@@ -73,7 +74,10 @@ pub async fn once(client: &Client, run_id: &str) -> Result<String, OnceError> {
 #[must_use]
 pub fn frame(view: &RunView, definition: &DefinitionSnapshot, now: Millis) -> String {
     let theme = Theme::plain();
-    let mut run = Run::new(view.run_id.clone());
+    let mut run = Run::new(RunId {
+        host: HostId::default(),
+        id: view.run_id.clone(),
+    });
     // A definition that came as content is put where an inline one would be.
     let mut whole = view.clone();
     whole.workflow = DefinitionView::Inline(Box::new(definition.clone()));
@@ -113,13 +117,15 @@ pub fn frame(view: &RunView, definition: &DefinitionSnapshot, now: Millis) -> St
             now,
         );
     }
-    let connection = piw_protocol::client::ConnectionState::Connected {
+    let connected = ConnectionState::Connected {
         connection_id: String::new(),
         package_version: String::new(),
     };
+    let mut hosts = Hosts::new(&[]);
+    hosts.take(HostId::default(), connected);
     let timeline = View {
         run: Some(&run),
-        connection: &connection,
+        hosts: &hosts,
         playback: Playback::default(),
         hints: &[],
         now,

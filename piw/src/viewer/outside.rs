@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::config::{self, Setting};
 use super::graph;
+use super::hosts::{HostId, RunId};
 use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
 
 /// Messages that may wait for the model.
@@ -51,40 +52,46 @@ impl Drop for Slot {
 
 /// Carries effects out.
 pub struct Outside {
-    client: Client,
+    clients: Vec<Client>,
     messages: mpsc::Sender<Message>,
-    runs: Slot,
+    runs: Vec<Slot>,
     run: Slot,
     /// When a run was last asked for.
     chosen: Option<Instant>,
     page: Slot,
-    connection: Slot,
+    connections: Vec<Slot>,
 }
 
 impl Outside {
-    /// Starts watching the connection. The receiver gets every message.
+    /// Starts watching the connections, one for each host. The receiver gets every message.
     #[must_use]
-    pub fn new(client: Client) -> (Self, mpsc::Receiver<Message>) {
+    pub fn new(clients: Vec<Client>) -> (Self, mpsc::Receiver<Message>) {
         let (messages, inbox) = mpsc::channel(QUEUE);
         let mut outside = Self {
-            client,
+            runs: clients.iter().map(|_| Slot::default()).collect(),
+            connections: clients.iter().map(|_| Slot::default()).collect(),
+            clients,
             messages,
-            runs: Slot::default(),
             run: Slot::default(),
             chosen: None,
             page: Slot::default(),
-            connection: Slot::default(),
         };
-        let mut state = outside.client.state();
-        let send = outside.messages.clone();
-        outside.connection.replace(async move {
-            loop {
-                let now = state.borrow_and_update().clone();
-                if send.send(Message::Connection(now)).await.is_err() || state.changed().await.is_err() {
-                    return;
+        for (at, client) in outside.clients.iter().enumerate() {
+            let mut states = client.state();
+            let send = outside.messages.clone();
+            outside.connections[at].replace(async move {
+                loop {
+                    let state = states.borrow_and_update().clone();
+                    let message = Message::Connection {
+                        host: HostId(at),
+                        state,
+                    };
+                    if send.send(message).await.is_err() || states.changed().await.is_err() {
+                        return;
+                    }
                 }
-            }
-        });
+            });
+        }
         (outside, inbox)
     }
 
@@ -92,17 +99,18 @@ impl Outside {
     pub fn start(&mut self, effect: Effect) {
         match effect {
             Effect::WatchRuns {
+                host,
                 generation,
                 start,
                 filter,
-            } => self.watch_runs(generation, start, filter),
+            } => self.watch_runs(host, generation, start, filter),
             Effect::WatchRun(None) => self.run.clear(),
             Effect::WatchRun(Some(run_id)) => self.watch_run(run_id),
             Effect::FetchDefinition { run_id, reference } => {
-                let (client, messages) = self.handles();
+                let (client, messages) = self.handles(run_id.host);
                 tokio::spawn(async move {
                     let sha256 = reference.sha256.clone();
-                    let result = definition(&client, &run_id, &reference).await.map(Arc::new);
+                    let result = definition(&client, &run_id.id, &reference).await.map(Arc::new);
                     drop(messages.send(Message::Definition { run_id, sha256, result }).await);
                 });
             }
@@ -113,10 +121,10 @@ impl Outside {
                 request,
             } => self.fetch_page(run_id, revision, request),
             Effect::FetchContent { run_id, reference } => {
-                let (client, messages) = self.handles();
+                let (client, messages) = self.handles(run_id.host);
                 tokio::spawn(async move {
                     let sha256 = reference.sha256.clone();
-                    let result = content(&client, &run_id, &reference, &messages).await;
+                    let result = content(&client, &run_id.id, &reference, &messages).await;
                     drop(messages.send(Message::Content { sha256, result }).await);
                 });
             }
@@ -125,9 +133,9 @@ impl Outside {
                 revision,
                 command,
             } => {
-                let (client, messages) = self.handles();
+                let (client, messages) = self.handles(run_id.host);
                 tokio::spawn(async move {
-                    let result = send(&client, &run_id, revision, &command)
+                    let result = send(&client, &run_id.id, revision, &command)
                         .await
                         .map_err(|error| error.to_string());
                     drop(
@@ -146,19 +154,20 @@ impl Outside {
         }
     }
 
-    fn handles(&self) -> (Client, mpsc::Sender<Message>) {
-        (self.client.clone(), self.messages.clone())
+    /// What a task for a host needs. Hosts are those that the viewer was opened with.
+    fn handles(&self, host: HostId) -> (Client, mpsc::Sender<Message>) {
+        (self.clients[host.0].clone(), self.messages.clone())
     }
 
-    fn watch_runs(&mut self, generation: u64, start: u64, filter: Option<RunFilter>) {
-        let (client, messages) = self.handles();
+    fn watch_runs(&mut self, host: HostId, generation: u64, start: u64, filter: Option<RunFilter>) {
+        let (client, messages) = self.handles(host);
         let query = RunsWatch {
             subscription_id: String::new(),
             filter,
             start: Some(start),
             limit: Some(PAGE_ITEMS as u32),
         };
-        self.runs.replace(async move {
+        self.runs[host.0].replace(async move {
             let mut watch = match client.watch_runs(query) {
                 Ok(watch) => watch,
                 Err(error) => {
@@ -169,6 +178,7 @@ impl Outside {
             loop {
                 let message = match watch.changed().await {
                     Ok(()) => Message::Runs {
+                        host,
                         generation,
                         page: watch.view().map(Arc::clone),
                         freshness: watch.freshness().clone(),
@@ -183,8 +193,8 @@ impl Outside {
         });
     }
 
-    fn watch_run(&mut self, run_id: String) {
-        let (client, messages) = self.handles();
+    fn watch_run(&mut self, run_id: RunId) {
+        let (client, messages) = self.handles(run_id.host);
         self.page.clear();
         let now = Instant::now();
         let moving = self.chosen.replace(now).is_some_and(|before| now - before < REST * 2);
@@ -192,7 +202,7 @@ impl Outside {
             if moving {
                 tokio::time::sleep(REST).await;
             }
-            let mut watch = client.watch_run(&run_id);
+            let mut watch = client.watch_run(&run_id.id);
             loop {
                 let message = match watch.changed().await {
                     Ok(()) => Message::Run {
@@ -201,7 +211,7 @@ impl Outside {
                         freshness: watch.freshness().clone(),
                     },
                     Err(ClientError::Closed) => return,
-                    Err(error) => Message::BadView(format!("run {run_id}: {error}")),
+                    Err(error) => Message::BadView(format!("run {}: {error}", run_id.id)),
                 };
                 if messages.send(message).await.is_err() {
                     return;
@@ -210,10 +220,10 @@ impl Outside {
         });
     }
 
-    fn fetch_page(&mut self, run_id: String, revision: u64, request: PageRequest) {
-        let (client, messages) = self.handles();
+    fn fetch_page(&mut self, run_id: RunId, revision: u64, request: PageRequest) {
+        let (client, messages) = self.handles(run_id.host);
         self.page.replace(async move {
-            let result = client.page(&run_id, revision, &request).await;
+            let result = client.page(&run_id.id, revision, &request).await;
             let result = result.map(Arc::new).map_err(|error| error.to_string());
             drop(
                 messages

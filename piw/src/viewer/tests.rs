@@ -1,5 +1,6 @@
 //! Whole screens through the real update and draw.
 
+mod hosts;
 mod review;
 
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use ratatui::layout::Rect;
 use serde_json::json;
 
 use super::draw::draw;
-use super::fixtures::{self, RunFixture};
+use super::fixtures::{self, RunFixture, here};
+use super::hosts::{HostId, Hosts};
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::theme::Theme;
@@ -27,13 +29,23 @@ struct Stage {
 
 impl Stage {
     fn new(size: (u16, u16), fixed: Option<&str>) -> Self {
-        let (model, effects) = Model::new(fixed.map(str::to_owned), Theme::plain(), size, fixtures::START + 31_000);
+        Self::with(Hosts::new(&[]), size, fixed)
+    }
+
+    /// A viewer of these hosts, all of them connected.
+    fn with(hosts: Hosts, size: (u16, u16), fixed: Option<&str>) -> Self {
+        let count = hosts.count();
+        let fixed = fixed.map(str::to_owned);
+        let (model, effects) = Model::new(hosts, fixed, Theme::plain(), size, fixtures::START + 31_000);
         let mut stage = Self { model, effects };
-        stage.send(Message::Connection(ConnectionState::Connected {
-            connection_id: "c".into(),
-            package_version: "0.1.0".into(),
-        }));
+        for host in 0..count {
+            stage.connection(HostId(host), connected());
+        }
         stage
+    }
+
+    fn connection(&mut self, host: HostId, state: ConnectionState) {
+        self.send(Message::Connection { host, state });
     }
 
     fn send(&mut self, message: Message) {
@@ -88,6 +100,7 @@ impl Stage {
             _ => None,
         });
         self.send(Message::Runs {
+            host: HostId::default(),
             generation: generation.expect("the browser asked for a window"),
             page: Some(Arc::new(run_list(count))),
             freshness: Freshness::Live,
@@ -96,7 +109,7 @@ impl Stage {
 
     fn view(&mut self, view: RunView) {
         self.send(Message::Run {
-            run_id: view.run_id.clone(),
+            run_id: here(&view.run_id),
             view: Some(Arc::new(view)),
             freshness: Freshness::Live,
         });
@@ -120,6 +133,13 @@ impl Stage {
             out.push('\n');
         }
         out
+    }
+}
+
+fn connected() -> ConnectionState {
+    ConnectionState::Connected {
+        connection_id: "c".into(),
+        package_version: "0.1.0".into(),
     }
 }
 
@@ -260,7 +280,7 @@ fn replay_goes_back_and_returns() {
         "takenTransitions": serde_json::to_value(&view.taken_transitions).unwrap(),
     });
     stage.send(Message::Page {
-        run_id: view.run_id.clone(),
+        run_id: here(&view.run_id),
         request,
         result: Ok(Arc::new(serde_json::from_value(page).unwrap())),
     });
@@ -279,10 +299,10 @@ fn a_lost_connection_is_shown_and_offers_nothing() {
         delay: std::time::Duration::from_secs(2),
         reason: "connection refused".into(),
     };
-    stage.send(Message::Connection(ConnectionState::Reconnecting(retry.clone())));
+    stage.connection(HostId::default(), ConnectionState::Reconnecting(retry.clone()));
     let view = fixtures::running().view();
     stage.send(Message::Run {
-        run_id: view.run_id.clone(),
+        run_id: here(&view.run_id),
         view: None,
         freshness: Freshness::Stale(retry),
     });
@@ -324,7 +344,7 @@ fn commands_confirm_and_show_their_receipt() {
     assert!(sent, "the command names the execution revision that was on screen");
     stage.send(Message::Decided {
         command: super::message::Command::Cancel,
-        run_id: "01JNE8-release-0001".into(),
+        run_id: here("01JNE8-release-0001"),
         result: Err("run.cancel: stale_revision: revision 23 was expected, 24 is current".into()),
     });
     assert!(stage.frame().contains("stale_revision"), "{}", stage.frame());
@@ -471,7 +491,7 @@ fn the_way_out_is_always_named() {
     ] {
         for width in [80, 100, 120] {
             let mut stage = opened((width, 40), &fixtures::running());
-            stage.send(Message::Connection(status.clone()));
+            stage.connection(HostId::default(), status.clone());
             let frame = stage.frame();
             let last = frame.lines().last().unwrap();
             assert!(last.ends_with("? help  q quit"), "{width}: {last}");
@@ -505,7 +525,7 @@ fn the_mouse_reaches_everything() {
     stage.click(inspector.x + 30, inspector.y);
     assert_eq!(stage.model.inspector.tab, super::inspector::Tab::Info);
     stage.click(10, 3);
-    assert_eq!(stage.model.browser.selected_id.as_deref(), Some("run-0002"));
+    assert_eq!(stage.model.browser.selected_id, Some(here("run-0002")));
     let mut stage = opened((120, 40), &fixtures::failed());
     stage.click(29, 38);
     assert_eq!(stage.model.run.as_ref().unwrap().cursor, Some(1));
@@ -590,7 +610,7 @@ fn a_storm_of_input_never_panics() {
             2 => {
                 let mut view = fixtures[random(3) as usize].clone();
                 if let Some(run) = &stage.model.run {
-                    view.run_id.clone_from(&run.run_id);
+                    view.run_id.clone_from(&run.run_id.id);
                 }
                 stage.view(view);
             }

@@ -1,5 +1,9 @@
-//! The run browser: a window of the run list, newest first. Only the visible window is ever fetched; the selection follows a
+//! The run browser: the runs of all hosts, newest first. Only the visible windows are ever fetched; the selection follows a
 //! run by id when newer runs push it down.
+
+mod merge;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -11,80 +15,128 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use self::merge::Merged;
 use super::clock::{self, Millis};
+use super::hosts::{HostId, Hosts, RunId};
 use super::message::Effect;
 use super::theme::{Mark, Theme};
-use super::widgets;
+use super::{screen, widgets};
 use crate::text::{clean, fit, pad, width};
 
-/// Items of one window.
-const WINDOW: u64 = 256;
-/// Items that a new window starts before the first visible one.
-const LEAD: u64 = 96;
+pub use self::merge::List;
+
+/// Columns of a time beside a host.
+const TIME: usize = 6;
 
 /// State of the browser.
 #[derive(Debug, Clone)]
 pub struct Browser {
-    /// The newest window.
-    pub page: Option<Arc<RunListPage>>,
-    /// How current it is.
-    pub freshness: Freshness,
+    /// The list of every host.
+    pub lists: Vec<List>,
     /// Index of the selected run.
     pub selected: u64,
     /// The selected run.
-    pub selected_id: Option<String>,
+    pub selected_id: Option<RunId>,
     /// Index of the first visible run.
     pub top: u64,
     /// Text that runs must contain.
     pub filter: String,
     /// Whether the filter is being typed.
     pub typing: bool,
+    /// Whether the user has chosen a run.
+    chosen: bool,
     generation: u64,
-    wanted_start: u64,
+    merged: Merged,
 }
 
-impl Default for Browser {
-    fn default() -> Self {
+impl Browser {
+    /// The browser of as many hosts.
+    #[must_use]
+    pub fn new(hosts: usize) -> Self {
         Self {
-            page: None,
-            freshness: Freshness::Opening,
+            lists: vec![List::default(); hosts],
             selected: 0,
             selected_id: None,
             top: 0,
             filter: String::new(),
             typing: false,
+            chosen: false,
             generation: 0,
-            wanted_start: 0,
+            merged: Merged::default(),
         }
     }
-}
 
-impl Browser {
     /// Runs in all.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.page.as_ref().map_or(0, |page| page.total)
+        self.merged.total
     }
 
-    /// The item at an index, when its window is loaded.
+    /// Whether any list is there.
+    fn is_loaded(&self) -> bool {
+        self.lists.iter().any(|list| list.page.is_some() && !list.hidden)
+    }
+
+    /// The run at an index, when its window is loaded.
     #[must_use]
-    pub fn item(&self, index: u64) -> Option<&RunListItem> {
-        let page = self.page.as_ref()?;
-        page.items.get(usize::try_from(index.checked_sub(page.start)?).ok()?)
+    pub fn item(&self, index: u64) -> Option<(HostId, &RunListItem)> {
+        let (host, at) = self.merged.at(index)?;
+        Some((host, self.lists[host.0].page.as_ref()?.items.get(at)?))
     }
 
-    /// Watches the window around the visible rows from scratch.
-    pub fn watch(&mut self) -> Effect {
+    fn id_at(&self, index: u64) -> Option<RunId> {
+        self.item(index).map(|(host, item)| RunId {
+            host,
+            id: item.run_id.clone(),
+        })
+    }
+
+    /// Watches the runs that match the filter from the newest on, on every host that it names.
+    pub fn watch(&mut self, hosts: &Hosts) -> Vec<Effect> {
+        self.top = 0;
+        self.selected = 0;
+        self.selected_id = None;
+        self.chosen = false;
+        let named: Vec<String> = self.words("host", "h").map(str::to_lowercase).collect();
+        for (id, host) in hosts.iter() {
+            let name = host.name.to_lowercase();
+            self.lists[id.0].hidden = !named.is_empty() && !named.iter().any(|part| name.contains(part));
+        }
+        let shown = |lists: &[List], id: HostId| !lists[id.0].hidden;
+        let ids: Vec<HostId> = hosts
+            .iter()
+            .map(|(id, _)| id)
+            .filter(|id| shown(&self.lists, *id))
+            .collect();
+        self.merged = Merged::of(&self.lists);
+        ids.into_iter().map(|id| self.watch_one(id, 0)).collect()
+    }
+
+    fn watch_one(&mut self, host: HostId, start: u64) -> Effect {
         self.generation += 1;
-        self.wanted_start = self.top.saturating_sub(LEAD);
+        let filter = self.run_filter();
+        let list = &mut self.lists[host.0];
+        list.generation = self.generation;
+        list.wanted = start;
+        list.awaited = true;
         Effect::WatchRuns {
+            host,
             generation: self.generation,
-            start: self.wanted_start,
-            filter: self.run_filter(),
+            start,
+            filter,
         }
     }
 
-    /// What the typed filter means: `status:failed`, `workflow:name` and free text, separated by spaces.
+    /// What follows a name and a colon in the filter.
+    fn words<'a>(&'a self, name: &'a str, short: &'a str) -> impl Iterator<Item = &'a str> {
+        let pairs = self.filter.split_whitespace().filter_map(|word| word.split_once(':'));
+        pairs
+            .filter(move |(key, _)| *key == name || *key == short)
+            .map(|(_, value)| value)
+    }
+
+    /// What the typed filter asks of a server: `status:failed`, `workflow:name` and free text, separated by spaces. The host
+    /// is chosen here.
     fn run_filter(&self) -> Option<RunFilter> {
         let mut filter = RunFilter::default();
         let mut text = Vec::new();
@@ -97,6 +149,7 @@ impl Browser {
                     }
                 }
                 Some(("workflow" | "w", value)) => filter.workflow = Some(value.to_owned()),
+                Some(("host" | "h", _)) if self.lists.len() > 1 => {}
                 _ => text.push(word),
             }
         }
@@ -104,35 +157,57 @@ impl Browser {
         (filter != RunFilter::default()).then_some(filter)
     }
 
-    /// Takes a newer window; says whether another run is selected now.
-    pub fn take(&mut self, generation: u64, page: Option<Arc<RunListPage>>, freshness: Freshness, height: u64) -> bool {
-        if generation != self.generation {
+    /// Takes a newer window of a host; says whether another run is selected now.
+    pub fn take(
+        &mut self,
+        host: HostId,
+        generation: u64,
+        page: Option<Arc<RunListPage>>,
+        freshness: Freshness,
+        height: u64,
+    ) -> bool {
+        let several = self.lists.len() > 1;
+        let Some(list) = self.lists.get_mut(host.0).filter(|list| list.generation == generation) else {
+            return false;
+        };
+        list.freshness = freshness;
+        let is_first = page.is_some() && list.awaited;
+        if let Some(page) = page {
+            list.page = Some(page);
+            list.awaited = false;
+        } else if !several {
             return false;
         }
-        self.freshness = freshness;
-        let Some(page) = page else { return false };
-        if let Some(at) = page
-            .items
-            .iter()
-            .position(|item| Some(&item.run_id) == self.selected_id.as_ref())
-        {
-            let index = page.start + at as u64;
-            let moved = index.cmp(&self.selected);
+        self.merged = Merged::of(&self.lists);
+        if several && is_first && !self.chosen {
+            // Hosts answer one after the other; until somebody chooses, the newest of all is selected.
+            (self.selected, self.top) = (0, 0);
+            return self.adopt();
+        }
+        if let Some(index) = self.index_of_selected() {
             // What is above the selection changed: keep it on its row.
-            if moved.is_gt() && self.top > 0 {
+            if index > self.selected && self.top > 0 {
                 self.top += index - self.selected;
             }
             self.selected = index;
         }
-        self.page = Some(page);
         self.selected = self.selected.min(self.total().saturating_sub(1));
         self.keep_visible(height);
         self.adopt()
     }
 
+    fn index_of_selected(&self) -> Option<u64> {
+        let wanted = self.selected_id.as_ref()?;
+        let items = self.merged.iter().filter(|(_, host, _)| *host == wanted.host);
+        let mut indexes = items.filter_map(|(index, ..)| Some((index, self.item(index)?.1)));
+        indexes
+            .find(|(_, item)| item.run_id == wanted.id)
+            .map(|(index, _)| index)
+    }
+
     /// Makes the selected index's run the selected run; says whether that is another one.
     fn adopt(&mut self) -> bool {
-        let id = self.item(self.selected).map(|item| item.run_id.clone());
+        let id = self.id_at(self.selected);
         if id.is_some() && id != self.selected_id {
             self.selected_id = id;
             return true;
@@ -142,6 +217,7 @@ impl Browser {
 
     /// Selects an index; says whether another run is selected now.
     pub fn select(&mut self, index: u64, height: u64) -> bool {
+        self.chosen = true;
         self.selected = index.min(self.total().saturating_sub(1));
         self.keep_visible(height);
         if self.item(self.selected).is_none() {
@@ -152,6 +228,7 @@ impl Browser {
 
     /// Scrolls the list without changing the selection.
     pub fn scroll(&mut self, by: i64, height: u64) {
+        self.chosen = true;
         let most = self.total().saturating_sub(height);
         self.top = self.top.saturating_add_signed(by).min(most);
     }
@@ -165,12 +242,37 @@ impl Browser {
         self.top = self.top.min(self.total().saturating_sub(height));
     }
 
-    /// The watch that moves the window when the visible rows leave it.
-    pub fn follow_window(&mut self, height: u64) -> Option<Effect> {
-        let page = self.page.as_ref()?;
-        let end = (self.top + height).min(page.total);
-        let covered = self.wanted_start <= self.top && end <= self.wanted_start + WINDOW;
-        (!covered).then(|| self.watch())
+    /// The watches that move the windows when the visible rows leave them.
+    pub fn follow_window(&mut self, height: u64) -> Vec<Effect> {
+        let moves = self.merged.windows(&self.lists, self.top, height).unwrap_or_default();
+        moves
+            .into_iter()
+            .map(|(host, start)| self.watch_one(host, start))
+            .collect()
+    }
+
+    /// The place of the list in the panel: several hosts have a line each below it.
+    #[must_use]
+    pub fn rows_area(&self, area: Rect) -> Rect {
+        let inner = screen::inside(area);
+        Rect {
+            height: inner.height - self.hosts_area(area).map_or(0, |hosts| hosts.height + 1),
+            ..inner
+        }
+    }
+
+    /// The place of the hosts in the panel.
+    #[must_use]
+    pub fn hosts_area(&self, area: Rect) -> Option<Rect> {
+        let inner = screen::inside(area);
+        let height = u16::try_from(self.lists.len())
+            .unwrap_or(u16::MAX)
+            .min(inner.height / 3);
+        (self.lists.len() > 1 && height > 0).then(|| Rect {
+            y: inner.bottom() - height,
+            height,
+            ..inner
+        })
     }
 
     /// Whether something in the list changes with the time.
@@ -178,7 +280,7 @@ impl Browser {
     pub fn has_clock(&self, height: u64) -> bool {
         (self.top..self.top + height)
             .filter_map(|index| self.item(index))
-            .any(|item| item.manifest.finished_at.is_none() && Mark::of(item.display.status) != Mark::Paused)
+            .any(|(_, item)| item.manifest.finished_at.is_none() && Mark::of(item.display.status) != Mark::Paused)
     }
 
     /// Title of the panel.
@@ -191,54 +293,49 @@ impl Browser {
             let cursor = if self.typing { "▏" } else { "" };
             spans.push(Span::styled(format!("/{}{cursor} ", clean(&self.filter)), theme.key()));
         }
-        if self.page.is_some() {
+        if self.is_loaded() {
             spans.push(Span::styled(format!("{} ", self.total()), theme.muted()));
         }
         Line::from(spans)
     }
 
     /// Draws the browser.
-    pub fn draw(&self, theme: &Theme, focused: bool, rail: bool, now: Millis, area: Rect, buffer: &mut Buffer) {
-        let inner = widgets::panel(self.title(theme, rail), theme, focused, area, buffer);
+    pub fn draw(&self, look: &Look<'_>, area: Rect, buffer: &mut Buffer) {
+        let (theme, rail) = (look.theme, look.rail);
+        widgets::panel(self.title(theme, rail), theme, look.focused, area, buffer);
+        if let Some(place) = self.hosts_area(area) {
+            let line = if theme.ascii { "-" } else { "─" }.repeat(usize::from(place.width));
+            buffer.set_stringn(place.x, place.y - 1, line, usize::from(place.width), theme.faint());
+            let total = |list: &List| list.page.as_ref().map(|page| page.total);
+            let runs: Vec<Option<u64>> = self.lists.iter().map(total).collect();
+            look.hosts.draw(&runs, theme, rail, place, buffer);
+        }
+        let inner = self.rows_area(area);
         if self.total() == 0 {
-            let text = match (&self.page, self.filter.is_empty()) {
-                (None, _) => "loading…",
-                (Some(_), false) => "no run matches",
-                (Some(_), true) => "no runs yet",
-            };
             if !rail {
-                buffer.set_stringn(inner.x + 1, inner.y, text, usize::from(inner.width), theme.muted());
-                if self.page.is_some() && self.filter.is_empty() && inner.height > 2 {
-                    let hint = fit(
-                        "start one: piw run <workflow>",
-                        usize::from(inner.width.saturating_sub(1)),
-                    );
-                    buffer.set_stringn(
-                        inner.x + 1,
-                        inner.y + 2,
-                        hint,
-                        usize::from(inner.width),
-                        theme.subtext(),
-                    );
-                }
+                self.draw_empty(theme, inner, buffer);
             }
             return;
         }
         for (y, index) in (inner.y..inner.bottom()).zip(self.top..self.total()) {
-            let selected = index == self.selected;
-            let row = Rect::new(inner.x, y, inner.width, 1);
             match self.item(index) {
-                Some(item) => {
-                    let line = line(item, theme, usize::from(inner.width), rail, now);
+                Some((host, item)) => {
+                    let place = look.hosts.several().then(|| Place {
+                        name: &look.hosts.get(host).name,
+                        columns: look.hosts.columns(),
+                        lost: self.lists[host.0].is_lost(),
+                    });
+                    let line = line(item, place, look, usize::from(inner.width));
                     buffer.set_line(inner.x, y, &line, inner.width);
                 }
                 None => {
                     buffer.set_stringn(inner.x + 1, y, "·", 1, theme.faint());
                 }
             }
-            if selected {
-                buffer.set_style(row, theme.selected(focused));
-                if !focused && !rail {
+            if index == self.selected {
+                let row = Rect::new(inner.x, y, inner.width, 1);
+                buffer.set_style(row, theme.selected(look.focused));
+                if !look.focused && !rail {
                     buffer.set_style(row, Style::new().add_modifier(Modifier::BOLD));
                 }
             }
@@ -247,13 +344,50 @@ impl Browser {
         let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
         widgets::scrollbar(theme, total, top, usize::from(inner.height), area, buffer);
     }
+
+    fn draw_empty(&self, theme: &Theme, inner: Rect, buffer: &mut Buffer) {
+        let columns = usize::from(inner.width);
+        let text = match (self.is_loaded(), self.filter.is_empty()) {
+            (false, _) => "loading…",
+            (true, false) => "no run matches",
+            (true, true) => "no runs yet",
+        };
+        buffer.set_stringn(inner.x + 1, inner.y, text, columns, theme.muted());
+        if self.is_loaded() && self.filter.is_empty() && inner.height > 2 {
+            let hint = fit("start one: piw run <workflow>", columns.saturating_sub(1));
+            buffer.set_stringn(inner.x + 1, inner.y + 2, hint, columns, theme.subtext());
+        }
+    }
+}
+
+/// How the browser is drawn.
+#[derive(Debug)]
+pub struct Look<'a> {
+    /// The hosts.
+    pub hosts: &'a Hosts,
+    /// Colours.
+    pub theme: &'a Theme,
+    /// Whether the browser has the focus.
+    pub focused: bool,
+    /// Whether only glyphs are shown.
+    pub rail: bool,
+    /// The present.
+    pub now: Millis,
+}
+
+/// The host of a line.
+struct Place<'a> {
+    name: &'a str,
+    columns: usize,
+    lost: bool,
 }
 
 /// One run as a line.
-fn line(item: &RunListItem, theme: &Theme, columns: usize, rail: bool, now: Millis) -> Line<'static> {
+fn line(item: &RunListItem, place: Option<Place<'_>>, look: &Look<'_>, columns: usize) -> Line<'static> {
+    let (theme, now) = (look.theme, look.now);
     let mark = Mark::of(item.display.status);
     let glyph = Span::styled(format!(" {} ", theme.glyph(mark)), theme.status(mark));
-    if rail {
+    if look.rail {
         return Line::from(glyph);
     }
     let started = clock::parse(&item.manifest.started_at).or_else(|| clock::parse(&item.created_at));
@@ -266,21 +400,42 @@ fn line(item: &RunListItem, theme: &Theme, columns: usize, rail: bool, now: Mill
         (false, true) => "?",
         (false, false) => "",
     };
-    let tail = format!(" {flag}{time} ");
-    let room = columns.saturating_sub(3 + width(&tail));
+    let time = format!("{flag}{time}");
+    // The names stand below each other.
+    let gap = if place.is_some() {
+        TIME.saturating_sub(width(&time))
+    } else {
+        0
+    };
+    let tail = format!(" {}{time} ", " ".repeat(gap));
+    let named = place.as_ref().map_or(0, |place| place.columns + 1);
+    let room = columns.saturating_sub(3 + width(&tail) + named);
+    let lost = place.as_ref().is_some_and(|place| place.lost);
+    let text = if lost {
+        theme.muted()
+    } else {
+        Style::new().fg(theme.palette.text)
+    };
     let workflow = clean(&item.workflow_name);
     let mut spans = vec![glyph];
-    match item
+    let title = item
         .manifest
         .run_title
         .as_deref()
-        .filter(|title| !title.trim().is_empty())
-    {
-        Some(title) => spans.push(Span::styled(
-            pad(&clean(title), room),
-            Style::new().fg(theme.palette.text),
-        )),
-        None => spans.push(Span::styled(pad(&workflow, room), Style::new().fg(theme.palette.text))),
+        .filter(|title| !title.trim().is_empty());
+    let title = title.map_or(workflow, clean);
+    spans.push(Span::styled(pad(&title, room), text));
+    if let Some(place) = place {
+        let (mark, style) = match (lost, theme.ascii) {
+            (true, true) => ("~", theme.warning()),
+            (true, false) => ("↻", theme.warning()),
+            (false, _) => ("", theme.subtext()),
+        };
+        let name = fit(place.name, place.columns - mark.len().min(1));
+        spans.push(Span::styled(
+            format!(" {}", pad(&format!("{mark}{name}"), place.columns)),
+            style,
+        ));
     }
     spans.push(Span::styled(
         tail,

@@ -15,6 +15,7 @@ use self::answer::Asked;
 use self::editor::Editor;
 use self::review::{Reviewed, Said};
 use super::action::{Action, ENTRIES, Entry, key_name};
+use super::hosts::RunId;
 use super::message::Command;
 use super::screen::Part;
 use super::theme::Theme;
@@ -41,7 +42,7 @@ pub enum Popup {
     /// A question before something that cannot be undone.
     Confirm {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// What the user saw.
         revision: u64,
         /// What to do.
@@ -52,7 +53,7 @@ pub enum Popup {
     /// The answer to a checkpoint.
     Answer {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// What the user saw.
         revision: u64,
         /// What is asked.
@@ -63,7 +64,7 @@ pub enum Popup {
     /// Effects that may have happened.
     Review {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// What the user saw.
         revision: u64,
         /// The dialog.
@@ -90,7 +91,7 @@ pub enum Reply {
     /// Closes and sends a command.
     Send {
         /// The run.
-        run_id: String,
+        run_id: RunId,
         /// What the user saw.
         revision: u64,
         /// What to do.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::clock::Millis;
 use super::graph::paint::Overlay;
 use super::graph::{Density, Drawing, Graph};
+use super::hosts::RunId;
 use super::message::{Content, Effect, LayoutKey, SharedGraph};
 use super::theme::Mark;
 use crate::question::Question;
@@ -49,7 +50,7 @@ pub struct StepsPage {
 #[derive(Debug)]
 pub struct Run {
     /// The run.
-    pub run_id: String,
+    pub run_id: RunId,
     /// The newest view.
     pub view: Option<Arc<RunView>>,
     /// How current it is.
@@ -95,7 +96,7 @@ impl Run {
 
     /// A run of which nothing is known yet.
     #[must_use]
-    pub fn new(run_id: String) -> Self {
+    pub fn new(run_id: RunId) -> Self {
         Self {
             run_id,
             view: None,

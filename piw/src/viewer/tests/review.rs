@@ -71,7 +71,7 @@ fn a_confirmation_carries_the_result_and_shows_the_receipt() {
     };
     stage.send(Message::Decided {
         command,
-        run_id: "01JNE8-release-0001".into(),
+        run_id: here("01JNE8-release-0001"),
         result: Ok(RunReceipt {
             run_id: "01JNE8-release-0001".into(),
             status: RunStatus::Running,
@@ -162,7 +162,7 @@ fn a_stale_view_reviews_nothing() {
     let mut stage = opened_on(fixtures::ambiguous());
     stage.press("e d");
     stage.send(Message::Run {
-        run_id: "01JNE8-release-0001".into(),
+        run_id: here("01JNE8-release-0001"),
         view: None,
         freshness: Freshness::Stale(Retry {
             attempt: 1,
@@ -189,6 +189,7 @@ fn the_list_marks_ended_runs_with_something_to_review() {
     page.items[1].display.controls = vec!["review".to_owned()];
 
     stage.send(Message::Runs {
+        host: HostId::default(),
         generation: generation.unwrap(),
         page: Some(Arc::new(page)),
         freshness: Freshness::Live,

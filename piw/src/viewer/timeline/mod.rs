@@ -8,6 +8,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::clock::{self, Millis};
+use super::hosts::{HostId, Hosts};
 use super::inspector::info::elapsed;
 use super::run::Run;
 use super::run::overlay::outcome_mark;
@@ -79,7 +80,19 @@ fn column_of(step: u64, cells: u16, total: u64) -> u16 {
 
 /// How current the view is, in words; the style says how bad that is.
 #[must_use]
-pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme) -> (String, Style) {
+pub fn freshness(run: Option<&Run>, hosts: &Hosts, theme: &Theme) -> (String, Style) {
+    match run {
+        Some(run) if hosts.several() => {
+            let host = hosts.get(run.run_id.host);
+            let (text, style) = freshness_on(Some(run), &host.connection, theme);
+            (format!("{} · {text}", host.name), style)
+        }
+        None if hosts.several() => (hosts.summary(), theme.muted()),
+        _ => freshness_on(run, &hosts.get(HostId::default()).connection, theme),
+    }
+}
+
+fn freshness_on(run: Option<&Run>, connection: &ConnectionState, theme: &Theme) -> (String, Style) {
     let warn = theme.warning();
     match connection {
         ConnectionState::Connecting => return ("connecting…".into(), warn),
@@ -132,8 +145,8 @@ pub fn freshness(run: Option<&Run>, connection: &ConnectionState, theme: &Theme)
 pub struct View<'a> {
     /// The run.
     pub run: Option<&'a Run>,
-    /// The connection.
-    pub connection: &'a ConnectionState,
+    /// The watched servers.
+    pub hosts: &'a Hosts,
     /// Playback.
     pub playback: Playback,
     /// What the keys do now, for the right end.
@@ -156,7 +169,7 @@ impl View<'_> {
         let theme = self.theme;
         self.head(area, buffer);
         self.draw_track(area, buffer);
-        let (state, style) = freshness(self.run, self.connection, theme);
+        let (state, style) = freshness(self.run, self.hosts, theme);
         if area.height == 1 {
             let room = usize::from(area.width / 4);
             let text = fit(&state, room).into_owned();
@@ -197,7 +210,7 @@ impl View<'_> {
                 spans.push(Span::styled(format!("  {}×", self.playback.speed), theme.muted()));
             }
         }
-        let (state, style) = freshness(self.run, self.connection, theme);
+        let (state, style) = freshness(self.run, self.hosts, theme);
         let taken: usize = spans.iter().map(Span::width).sum();
         let kept: usize = self.kept().iter().map(columns).sum();
         let room = usize::from(area.width).saturating_sub(taken + kept + 4).max(8);

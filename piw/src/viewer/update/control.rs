@@ -83,9 +83,12 @@ fn offered(model: &mut Model, control: &str) -> Option<Arc<RunView>> {
 /// Opens the review of the effects that the server shows.
 pub fn review(model: &mut Model) {
     let Some(view) = offered(model, "review") else { return };
+    let Some(run_id) = model.run.as_ref().map(|run| run.run_id.clone()) else {
+        return;
+    };
     if let Some(review) = &view.review {
         model.popup = Some(Popup::Review {
-            run_id: view.run_id.clone(),
+            run_id,
             revision: view.run_revision,
             reviewed: Reviewed::new(review),
         });
@@ -94,15 +97,14 @@ pub fn review(model: &mut Model) {
 
 /// Keeps an open review dialog on what the server shows now; closes it when what was being decided on is settled or changed.
 pub fn refresh_reviewed(model: &mut Model) {
-    let Some(view) = model.run.as_ref().and_then(|run| run.view.clone()) else {
-        return;
-    };
+    let Some(run) = &model.run else { return };
+    let Some(view) = run.view.clone() else { return };
     if let Some(Popup::Review {
         run_id,
         revision,
         reviewed,
     }) = &mut model.popup
-        && *run_id == view.run_id
+        && *run_id == run.run_id
         && view.run_revision != *revision
     {
         *revision = view.run_revision;

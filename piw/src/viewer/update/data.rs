@@ -1,7 +1,9 @@
 //! What the server sent.
 
-use piw_protocol::client::{ConnectionState, Freshness};
+use piw_protocol::client::Freshness;
+use piw_protocol::ops::RunReceipt;
 
+use crate::viewer::hosts::RunId;
 use crate::viewer::message::{Command, Content, Effect, Message};
 use crate::viewer::model::Model;
 use crate::viewer::run::{Loaded, Run};
@@ -11,18 +13,21 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
     model.dirty = true;
     let now = model.now;
     match message {
-        Message::Connection(state) => {
-            connection(model, state);
+        Message::Connection { host, state } => {
+            if let Some((text, bad)) = model.hosts.take(host, state) {
+                model.toast(&text, bad);
+            }
             Vec::new()
         }
         Message::Runs {
+            host,
             generation,
             page,
             freshness,
         } => {
             let height = model.browser_rows();
-            let changed = model.browser.take(generation, page, freshness, height);
-            let mut effects: Vec<Effect> = model.browser.follow_window(height).into_iter().collect();
+            let changed = model.browser.take(host, generation, page, freshness, height);
+            let mut effects = model.browser.follow_window(height);
             if changed || model.run.is_none() {
                 effects.extend(open_selected(model));
             }
@@ -106,19 +111,8 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
     }
 }
 
-fn this_run<'a>(model: &'a mut Model, run_id: &str) -> Option<&'a mut Run> {
-    model.run.as_mut().filter(|run| run.run_id == run_id)
-}
-
-fn connection(model: &mut Model, state: ConnectionState) {
-    let was_lost = matches!(
-        model.connection,
-        ConnectionState::Reconnecting(_) | ConnectionState::Blocked(_)
-    );
-    if was_lost && matches!(state, ConnectionState::Connected { .. }) {
-        model.toast("connected again", false);
-    }
-    model.connection = state;
+fn this_run<'a>(model: &'a mut Model, run_id: &RunId) -> Option<&'a mut Run> {
+    model.run.as_mut().filter(|run| run.run_id == *run_id)
 }
 
 /// Shows the run that the browser has selected.
@@ -150,7 +144,7 @@ fn content(model: &mut Model, sha256: &str, result: Result<Content, String>) {
     }
 }
 
-fn decided(model: &mut Model, command: &Command, run_id: &str, result: Result<piw_protocol::ops::RunReceipt, String>) {
+fn decided(model: &mut Model, command: &Command, run_id: &RunId, result: Result<RunReceipt, String>) {
     let name = command.control();
     match result {
         Ok(receipt) => {
@@ -168,10 +162,13 @@ fn decided(model: &mut Model, command: &Command, run_id: &str, result: Result<pi
             let shown = model
                 .run
                 .as_ref()
-                .is_some_and(|run| run.run_id == run_id && run.freshness == Freshness::Live);
+                .is_some_and(|run| run.run_id == *run_id && run.freshness == Freshness::Live);
             if let Some(new) = receipt.new_run_id.filter(|_| shown && model.fixed.is_none()) {
                 // The list shows the new run first; the selection goes there when it arrives.
-                model.browser.selected_id = Some(new);
+                model.browser.selected_id = Some(RunId {
+                    host: run_id.host,
+                    id: new,
+                });
             }
         }
         Err(error) => model.toast(&format!("{name}: {error}"), true),

@@ -296,7 +296,7 @@ fn move_selection(model: &mut Model, dx: i32, dy: i32) {
 pub fn select_run(model: &mut Model, index: u64) -> Vec<Effect> {
     let height = model.browser_rows();
     let changed = model.browser.select(index, height);
-    let mut effects: Vec<Effect> = model.browser.follow_window(height).into_iter().collect();
+    let mut effects = model.browser.follow_window(height);
     if changed {
         effects.extend(super::data::open_selected(model));
     }
@@ -508,7 +508,7 @@ fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
 
 fn copy(model: &mut Model) -> Vec<Effect> {
     let text = match model.focus {
-        Part::Browser => model.browser.selected_id.clone(),
+        Part::Browser => model.browser.selected_id.as_ref().map(|run| run.id.clone()),
         Part::Graph => {
             let graph = model.run.as_ref().and_then(|run| run.graph.as_ref());
             graph

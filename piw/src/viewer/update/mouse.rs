@@ -6,6 +6,7 @@ use ratatui::layout::{Position, Rect};
 use super::keys::{self, carry_out, select_row, select_run, show_tab, toggle_fold};
 use super::{inspector_height, inspector_rows, seek};
 use crate::viewer::config::Setting;
+use crate::viewer::hosts::HostId;
 use crate::viewer::inspector::Inspector;
 use crate::viewer::message::Effect;
 use crate::viewer::model::{Drag, Model};
@@ -114,8 +115,10 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
             return Vec::new();
         }
         model.focus = Part::Browser;
-        let inner = inside(browser);
-        if inner.contains(at) {
+        let inner = model.browser.rows_area(browser);
+        if let Some(hosts) = model.browser.hosts_area(browser).filter(|area| area.contains(at)) {
+            host(model, HostId(usize::from(at.y - hosts.y)));
+        } else if inner.contains(at) {
             let index = model.browser.top + u64::from(at.y - inner.y);
             if index < model.browser.total() {
                 return select_run(model, index);
@@ -149,6 +152,15 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
         return press_graph(model, screen, at);
     }
     Vec::new()
+}
+
+/// A click on a host says what is wrong with it, whole.
+fn host(model: &mut Model, id: HostId) {
+    let host = model.hosts.get(id);
+    if let Some(trouble) = host.trouble() {
+        let text = format!("{}: {trouble}", host.name);
+        model.toast(&text, true);
+    }
 }
 
 /// The hints at the right end of the timeline are buttons.
@@ -261,7 +273,7 @@ fn wheel(model: &mut Model, screen: &Screen, at: Position, dx: i32, dy: i32) -> 
     if screen.browser.is_some_and(|area| area.contains(at)) {
         let height = model.browser_rows();
         model.browser.scroll(WHEEL * i64::from(dy), height);
-        return model.browser.follow_window(height).into_iter().collect();
+        return model.browser.follow_window(height);
     }
     if screen.inspector.contains(at) {
         let rows = inspector_rows(model).len();

@@ -74,8 +74,5 @@ pub fn find(model: &mut Model, forward: bool, beyond: bool) -> Vec<Effect> {
 
 /// Watches the runs that match the filter.
 pub fn refilter(model: &mut Model) -> Vec<Effect> {
-    model.browser.top = 0;
-    model.browser.selected = 0;
-    model.browser.selected_id = None;
-    vec![model.browser.watch()]
+    model.browser.watch(&model.hosts)
 }
