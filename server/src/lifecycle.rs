@@ -6,7 +6,7 @@
 //! reap, recover              no process of an earlier server acts any more; interrupted work is parked or claimable
 //! publisher, scheduler       runs go on
 //! socket, ready handshake    clients are served
-//! …                          crate::serve
+//! …                          crate::serve; a claim that ran out begins again at the epoch
 //! socket, connections        clients are told
 //! runners, epoch, lock       the next server need not wait
 //! ```
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use piw_process::{Liveness, ProcessIdentity};
 use piw_protocol::envelope::PACKAGE_VERSION;
-use piw_state::{ServerIdentity, State, StateError, StateOptions, TakeEpochError};
+use piw_state::{ClaimLost, ServerIdentity, State, StateError, StateOptions, TakeEpochError};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -42,6 +42,8 @@ use crate::supervise::spawn::Spawner;
 
 /// How often claims are renewed without a write (decision 2).
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// How soon it is tried again when the disk did not take it.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// How long an orphan of an earlier server may take to leave after SIGTERM.
 const REAP_GRACE: Duration = Duration::from_secs(2);
 
@@ -49,7 +51,7 @@ const REAP_GRACE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When it cannot start; a detached server has told its starter before this returns. Or when it lost its database.
-pub fn run(options: ServerOptions) -> Result<(), ServerError> {
+pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
     let detached = options.detached;
     let result = start(options);
     if let (true, Err(error)) = (detached, &result) {
@@ -64,7 +66,7 @@ pub fn run(options: ServerOptions) -> Result<(), ServerError> {
     result
 }
 
-fn start(options: ServerOptions) -> Result<(), ServerError> {
+fn start(options: &ServerOptions) -> Result<(), ServerError> {
     if options.detached {
         // Fails only for a group leader, which then already is on its own.
         let _ = nix::unistd::setsid();
@@ -85,7 +87,7 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
         .enable_all()
         .build()
         .map_err(ServerError::Runtime)?;
-    let result = runtime.block_on(live(options, &lock, state.clone()));
+    let result = runtime.block_on(reign(options, &lock, &state));
     // A client that does not read may still hold its writer.
     runtime.shutdown_timeout(Duration::from_millis(100));
     // Ends a backup under way, which removes its unfinished file.
@@ -94,7 +96,27 @@ fn start(options: ServerOptions) -> Result<(), ServerError> {
     result
 }
 
-async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result<(), ServerError> {
+/// Serves under one epoch after the other: whoever still holds the lock when its claim has run out (the disk took no renewal, or
+/// the process was stopped) takes the next epoch, as a new server would, and goes on.
+async fn reign(options: &ServerOptions, lock: &ServerLock, state: &State) -> Result<(), ServerError> {
+    let mut first = true;
+    loop {
+        let ended = live(options, lock, state.clone(), &mut first).await;
+        match ended {
+            Err(ServerError::State(StateError::Fenced(ClaimLost::Expired))) => {
+                tracing::warn!("the claim on the database ran out; starting over under a new epoch");
+            }
+            // The disk failed again before it could start over.
+            Err(ServerError::State(error)) if error.is_of_the_disk() && !first => {
+                tracing::warn!(%error, "a new epoch cannot be taken yet");
+                tokio::time::sleep(RENEW_AGAIN).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+async fn live(options: &ServerOptions, lock: &ServerLock, state: State, first: &mut bool) -> Result<(), ServerError> {
     let own = ProcessIdentity::own().map_err(ServerError::Runtime)?;
     piw_fault::point!("server::before_epoch");
     let epoch = take_epoch(&state, &own).await?;
@@ -110,8 +132,8 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
         started_at: piw_state::query::rfc3339(state.clock().wall_ms()),
     })?;
     piw_fault::point!("server::lock_published");
-    recover(&options, &state).await?;
-    let (server, supervisor, requests) = assemble(&options, state.clone(), epoch)?;
+    recover(options, &state).await?;
+    let (server, supervisor, requests) = assemble(options, state.clone(), epoch)?;
     let (lost, fenced) = mpsc::channel(1);
     let renewing = tokio::spawn(renew(state.clone(), Arc::clone(&server.live), lost));
     let scheduling = tokio::spawn(scheduler::schedule(
@@ -125,7 +147,7 @@ async fn live(options: ServerOptions, lock: &ServerLock, state: State) -> Result
     let socket = Socket::open(&options.places, lock)?;
     piw_fault::point!("server::after_socket");
     tracing::info!(epoch, version = PACKAGE_VERSION, pid = own.pid, "ready");
-    if options.detached {
+    if std::mem::take(first) && options.detached {
         report(&Handshake::Ready);
     }
     let serving = Serving {
@@ -265,7 +287,10 @@ async fn renew(state: State, live: Arc<LiveRunners>, lost: mpsc::Sender<StateErr
                 let _ = lost.send(error).await;
                 return;
             }
-            Err(error) => tracing::warn!(%error, "claims cannot be renewed"),
+            Err(error) => {
+                tracing::warn!(%error, "claims cannot be renewed");
+                tick.reset_after(RENEW_AGAIN);
+            }
         }
     }
 }

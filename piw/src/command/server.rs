@@ -40,7 +40,7 @@ pub fn run(command: ServerCommand) -> Outcome {
 fn attached(detached: bool) -> Outcome {
     let mut options = ServerOptions::from_env(detached).map_err(|error| Failure::usage(error.to_string()))?;
     options.workflows = Some(startable);
-    piw_server::run(options).map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    piw_server::run(&options).map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     Ok(Exit::Done)
 }
 

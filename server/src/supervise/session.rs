@@ -30,8 +30,6 @@ const ABORT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 const RETRY_MOST: Duration = Duration::from_secs(1);
-/// How long it is tried: a claim holds for 30 s and is renewed every 10 s, so it holds at least this long once renewing fails too.
-const RETRY_FOR: Duration = Duration::from_secs(20);
 /// Bytes of user output kept of one generation.
 const OUTPUT_LIMIT: usize = 256 * 1024;
 
@@ -129,7 +127,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 frame = incoming.next() => match frame {
-                    Ok(Some(frame)) => match self.message(&frame).await {
+                    Ok(Some(frame)) => match self.message(&frame, orders).await {
                         Ok(()) => {}
                         Err(end) => return end,
                     },
@@ -187,7 +185,7 @@ impl<'a> Session<'a> {
     }
 
     /// Decides one message and answers it. `Err`: the conversation is over.
-    async fn message(&mut self, frame: &[u8]) -> Result<(), End> {
+    async fn message(&mut self, frame: &[u8], orders: &mut mpsc::UnboundedReceiver<Order>) -> Result<(), End> {
         let message: ChildMessage =
             piw_protocol::canonical::from_slice(frame).map_err(|error| End::Violation(error.to_string()))?;
         if message.schema != CHILD_SCHEMA {
@@ -197,7 +195,7 @@ impl<'a> Session<'a> {
             )));
         }
         piw_fault::point!("server::runner_message");
-        let reply = self.decide(&message).await?;
+        let reply = self.decide(&message, orders).await?;
         let outcome = reply.outcome;
         piw_fault::point!("server::before_runner_reply");
         if let Err(error) = self.outgoing.send(&reply).await
@@ -218,7 +216,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn decide(&mut self, message: &ChildMessage) -> Result<ServerReply, End> {
+    async fn decide(
+        &mut self,
+        message: &ChildMessage,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> Result<ServerReply, End> {
         // Who is speaking comes before what is said.
         if message.run_id != *self.claim.run_id
             || message.generation != self.claim.generation
@@ -235,13 +237,13 @@ impl<'a> Session<'a> {
                 pid,
                 start_identity,
                 label,
-            } => self.register(message, *pid, start_identity, label).await,
+            } => self.register(message, *pid, start_identity, label, orders).await,
             ChildBody::ProcessUnregister { pid, start_identity } => {
                 self.registry.unregister(&ProcessIdentity {
                     pid: *pid,
                     start: start_identity.clone(),
                 });
-                self.apply(message).await
+                self.apply(message, orders).await
             }
             ChildBody::Progress { stream, text } => {
                 let room = OUTPUT_LIMIT.saturating_sub(self.seen.output.len());
@@ -255,29 +257,41 @@ impl<'a> Session<'a> {
                 Ok(reply(message, ReplyOutcome::Accepted, None))
             }
             _ => {
-                let decided = self.state.apply_child(self.claim, message.clone()).await;
+                let decided = self.apply(message, orders).await;
                 #[cfg(feature = "failpoints")]
                 super::late::messages(self.state, self.claim, message).await;
-                decided.map_err(End::Failed)
+                decided
             }
         }
     }
 
-    async fn apply(&self, message: &ChildMessage) -> Result<ServerReply, End> {
+    /// Applies a message; while the disk refuses it, again and again. The runner waits meanwhile and loses nothing: once the disk
+    /// works again, its claim still holds, or the answer tells that it was lost.
+    async fn apply(
+        &mut self,
+        message: &ChildMessage,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> Result<ServerReply, End> {
         let mut pause = RETRY;
-        let give_up = Instant::now() + RETRY_FOR;
         loop {
-            match self.state.apply_child(self.claim, message.clone()).await {
+            let error = match self.state.apply_child(self.claim, message.clone()).await {
                 Ok(reply) => return Ok(reply),
                 Err(StateError::Invalid(why)) => return Ok(reply(message, ReplyOutcome::Rejected, Some(&why))),
-                // A full disk or a foreign lock may pass while the claim holds; the runner waits.
-                Err(error @ (StateError::DiskFull(_) | StateError::Busy(_))) if Instant::now() < give_up => {
-                    tracing::warn!(run_id = %self.claim.run_id, %error, "a runner's message cannot be applied yet");
-                }
+                Err(error) if error.is_of_the_disk() => error,
                 Err(error) => return Err(End::Failed(error)),
+            };
+            tracing::warn!(run_id = %self.claim.run_id, %error, "a runner's message cannot be applied yet");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MOST),
+                Some(order) = orders.recv() => {
+                    if let Err(error) = self.obey(order).await {
+                        return Err(End::Violation(error.to_string()));
+                    }
+                    if order == Order::End {
+                        return Err(End::Failed(error));
+                    }
+                }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MOST);
         }
     }
 
@@ -288,6 +302,7 @@ impl<'a> Session<'a> {
         pid: u32,
         start_identity: &str,
         label: &str,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Result<ServerReply, End> {
         let refuse = |why: String| reply(message, ReplyOutcome::Rejected, Some(&why));
         match tree::info(pid) {
@@ -299,7 +314,7 @@ impl<'a> Session<'a> {
             }
             Err(error) => return Ok(refuse(format!("process {pid} cannot be looked up: {error}"))),
         }
-        let checked = self.apply(message).await?;
+        let checked = self.apply(message, orders).await?;
         if !matches!(checked.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted) {
             return Ok(checked);
         }

@@ -99,6 +99,7 @@ pub(crate) struct Uploads {
     open: Mutex<HashMap<(String, String), Upload>>,
 }
 
+#[derive(Clone)]
 struct Upload {
     hasher: Sha256,
     received: u64,
@@ -109,7 +110,7 @@ impl State {
     /// Stores one chunk of content. Content that is stored already is accepted without being stored again.
     ///
     /// # Errors
-    /// The outer error is a failure of the database; the inner one names what is wrong with the upload, which is then gone.
+    /// The outer error is a failure of the database, after which the same chunk may be sent again; the inner one names what is wrong with the upload, which is then gone.
     pub async fn put_content(&self, chunk: PutChunk) -> Result<Result<Put, PutError>, StateError> {
         let digest = match check_chunk(&chunk) {
             Ok(digest) => digest,
@@ -146,6 +147,7 @@ impl State {
         chunk: PutChunk,
         digest: [u8; 32],
     ) -> Result<Result<Put, PutError>, StateError> {
+        let before = upload.clone();
         let mut upload = upload.unwrap_or_else(|| Upload {
             hasher: Sha256::new(),
             received: 0,
@@ -167,7 +169,17 @@ impl State {
             .write("put_content", Authority::Server, move |tx| {
                 store_chunk(tx, blob, &digest, &chunk)
             })
-            .await?;
+            .await;
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(error) => {
+                // The disk did not take it: the same chunk may be sent again.
+                if let Some(before) = before {
+                    self.uploads().put_back(key, before);
+                }
+                return Err(error);
+            }
+        };
         upload.received = received;
         upload.blob = stored;
         if !complete {

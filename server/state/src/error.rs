@@ -68,7 +68,8 @@ pub enum ClaimLost {
 
 impl StateError {
     /// The file could not be written; the same write may succeed later.
-    pub(crate) const fn is_of_the_disk(&self) -> bool {
+    #[must_use]
+    pub const fn is_of_the_disk(&self) -> bool {
         matches!(
             self,
             Self::DiskFull(_) | Self::ReadOnly(_) | Self::Busy(_) | Self::Io(_)

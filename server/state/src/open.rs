@@ -186,21 +186,6 @@ fn connect(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Re
     Connection::open_with_flags(file, flags)
 }
 
-/// Every commit waits for the disk.
-fn synchronous(path: &Path) -> &'static str {
-    #[cfg(feature = "failpoints")]
-    return if piw_fault::switch!("no-sync") {
-        "OFF"
-    } else {
-        crate::vfs::synchronous(path.parent().unwrap_or(path))
-    };
-    #[cfg(not(feature = "failpoints"))]
-    {
-        let _ = path;
-        "FULL"
-    }
-}
-
 fn make_private_dir(dir: &Path) -> Result<(), OpenError> {
     let result = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     result.map_err(|source| OpenError::Directory {
@@ -237,24 +222,34 @@ fn is_new(path: &Path) -> Result<bool, OpenError> {
     Ok(missing)
 }
 
-/// Makes the file with its schema in a rollback journal, so that the header on disk always names us, then leaves it.
+/// Makes the file with its schema under another name and renames it when it is whole, so that a file of the right name is
+/// never half made. Whoever opens a state directory holds its lock, so nobody else makes one meanwhile.
 fn create(path: &Path, now_ms: i64, busy: Duration) -> Result<(), OpenError> {
+    let parent = path.parent().unwrap_or(path);
+    let unfinished = with_suffix(path, ".new");
+    for leftover in [unfinished.clone(), with_suffix(&unfinished, "-journal")] {
+        match fs::remove_file(&leftover) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(OpenError::from_io(&leftover, &error)),
+            _ => {}
+        }
+        #[cfg(feature = "failpoints")]
+        crate::vfs::file_removed(&leftover);
+    }
     let file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(false)
+        .create_new(true)
         .mode(0o600)
-        .open(path);
+        .open(&unfinished);
     drop(file.map_err(|error| OpenError::from_io(path, &error))?);
-    let parent = path.parent().unwrap_or(path);
     let make = || -> rusqlite::Result<()> {
-        let mut connection = connect(parent, path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let mut connection = connect(parent, &unfinished, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.busy_timeout(busy)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         schema::create(&mut connection, now_ms)?;
         connection.close().map_err(|(_, error)| error)
     };
     make().map_err(|error| OpenError::from_sqlite(path, &error))?;
+    fs::rename(&unfinished, path).map_err(|error| OpenError::from_io(path, &error))?;
     // The directory entry must survive a power loss together with the file.
     let synced = File::open(parent).and_then(|dir| dir.sync_all());
     synced.map_err(|error| OpenError::from_io(parent, &error))?;
@@ -383,12 +378,14 @@ fn open_checked(path: &Path, busy: Duration) -> Result<Connection, OpenError> {
         if !mode.eq_ignore_ascii_case("wal") {
             return Ok(false);
         }
-        connection.pragma_update(None, "synchronous", synchronous(path))?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "wal_autocheckpoint", WAL_AUTOCHECKPOINT)?;
         connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         connection.pragma_update(None, "cache_size", -4096)?;
+        #[cfg(feature = "failpoints")]
+        chosen_by_a_test(&connection, path)?;
         connection.set_prepared_statement_cache_capacity(256);
         // A write that changes nothing: fails now, not at the first command, when somebody holds the lock.
         connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
@@ -402,6 +399,19 @@ fn open_checked(path: &Path, busy: Duration) -> Result<Connection, OpenError> {
         });
     }
     Ok(connection)
+}
+
+/// Applies the settings of a test.
+#[cfg(feature = "failpoints")]
+fn chosen_by_a_test(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
+    let pragmas = crate::vfs::pragmas(path.parent().unwrap_or(path));
+    if pragmas.without_syncs || piw_fault::switch!("no-sync") {
+        connection.pragma_update(None, "synchronous", "OFF")?;
+    }
+    if let Some(pages) = pragmas.wal_autocheckpoint {
+        connection.pragma_update(None, "wal_autocheckpoint", pages)?;
+    }
+    Ok(())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

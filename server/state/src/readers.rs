@@ -86,7 +86,10 @@ fn in_transaction<T>(
 ) -> Result<T, StateError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
     let result = read(&transaction);
-    transaction.rollback()?;
+    // A failure of the disk may have ended the transaction already.
+    if !transaction.is_autocommit() {
+        transaction.rollback()?;
+    }
     result
 }
 

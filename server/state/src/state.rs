@@ -10,9 +10,10 @@ use crate::aside::Asides;
 use crate::changes::{ChangeFeed, Feeds};
 use crate::clock::{Clock, SystemClock};
 use crate::content::Uploads;
-use crate::error::StateError;
+use crate::error::{ClaimLost, StateError};
 use crate::open::{OpenError, open_writer};
 use crate::readers::Readers;
+use crate::server;
 use crate::writer::{Authority, Tx, Writer};
 
 /// How to open a database.
@@ -51,7 +52,7 @@ pub struct State {
     dir: Arc<Path>,
     uploads: Arc<Uploads>,
     asides: Arc<Asides>,
-    write_error: Arc<Mutex<Option<String>>>,
+    write_error: Arc<Mutex<Option<StateError>>>,
 }
 
 impl std::fmt::Debug for State {
@@ -123,7 +124,7 @@ impl State {
     /// Why the disk did not take the newest write, for as long as no later one succeeded.
     #[must_use]
     pub fn write_error(&self) -> Option<String> {
-        self.write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known_write_error().map(|error| error.to_string())
     }
 
     pub(crate) fn asides(&self) -> &Arc<Asides> {
@@ -149,13 +150,38 @@ impl State {
         F: FnOnce(&mut Tx<'_>) -> Result<T, StateError> + Send + 'static,
     {
         let result = self.writer.run(name, authority, work).await;
-        let failed = match &result {
-            Err(error) if error.is_of_the_disk() => Some(error.to_string()),
+        match result {
+            Err(error) if error.is_of_the_disk() || matches!(error, StateError::Corrupt(_)) => {
+                self.set_write_error(Some(error.clone()));
+                Err(error)
+            }
+            // The claim ran out because the disk took no renewal: that is what people have to know, until it takes one again.
+            Err(StateError::Fenced(ClaimLost::Expired)) if self.known_write_error().is_some() => {
+                match self.writer.run("try_disk", Authority::None, server::touch).await {
+                    Err(error) if error.is_of_the_disk() => {
+                        self.set_write_error(Some(error.clone()));
+                        Err(error)
+                    }
+                    _ => {
+                        self.set_write_error(None);
+                        Err(StateError::Fenced(ClaimLost::Expired))
+                    }
+                }
+            }
             // Decided or refused without writing: nothing is known about the disk.
-            Err(_) => return result,
-            Ok(_) => None,
-        };
-        *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-        result
+            Err(error) => Err(error),
+            Ok(done) => {
+                self.set_write_error(None);
+                Ok(done)
+            }
+        }
+    }
+
+    fn known_write_error(&self) -> Option<StateError> {
+        self.write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_write_error(&self, error: Option<StateError>) {
+        *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 }

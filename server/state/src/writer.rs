@@ -399,15 +399,20 @@ impl Thread {
 /// No transaction can begin: whoever waits is told at once, so that nobody waits for one lock after the other.
 /// Returns what is queued behind them and is no job.
 fn refuse_all(first: Job, queue: &Receiver<Message>, error: &StateError) -> Option<Message> {
-    (first.refuse)(error.clone());
-    for _ in 1..GROUP {
+    // All are taken before one is told: whoever tries again at once gets an answer of its own.
+    let mut waiting = vec![first];
+    let mut behind = None;
+    while waiting.len() < GROUP && behind.is_none() {
         match queue.try_recv() {
-            Ok(Message::Job(job)) => (job.refuse)(error.clone()),
-            Ok(message) => return Some(message),
+            Ok(Message::Job(job)) => waiting.push(job),
+            Ok(message) => behind = Some(message),
             Err(_) => break,
         }
     }
-    None
+    for job in waiting {
+        (job.refuse)(error.clone());
+    }
+    behind
 }
 
 /// Tells callers that what they asked for is durable, or why it was refused.

@@ -87,7 +87,7 @@ fn server() {
     drop(handshake);
     let mut options = piw_server::ServerOptions::from_env(true).expect("options");
     options.internal_exe = std::env::var_os(EXE).expect("the script").into();
-    if piw_server::run(options).is_err() {
+    if piw_server::run(&options).is_err() {
         std::process::exit(1);
     }
 }

@@ -194,7 +194,7 @@ fn a_second_server_is_refused_and_the_first_stays() {
         workflows: None,
         signals: false,
     };
-    let error = piw_server::run(options).unwrap_err();
+    let error = piw_server::run(&options).unwrap_err();
     assert_eq!(error.class(), "alreadyRunning");
     assert!(
         error.to_string().contains(&format!("pid {}", std::process::id())),

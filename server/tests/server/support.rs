@@ -41,7 +41,7 @@ impl TestServer {
             workflows: None,
             signals: false,
         };
-        let thread = thread::spawn(move || piw_server::run(options));
+        let thread = thread::spawn(move || piw_server::run(&options));
         let server = Self {
             dir,
             places,

@@ -1,6 +1,7 @@
 //! The simulated disk below one directory: what is unsynced, what goes wrong, what was done.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,12 +32,18 @@ pub struct Disk {
     state: Arc<Mutex<State>>,
 }
 
+/// Settings of databases that a test chose.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pragmas {
+    pub(crate) without_syncs: bool,
+    pub(crate) wal_autocheckpoint: Option<i64>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Whether unsynced writes are kept apart.
     volatile: bool,
-    /// Whether databases are opened with `synchronous=OFF`.
-    unsynced: bool,
+    pragmas: Pragmas,
     /// Raised by each loss of power: files opened before are dead.
     epoch: u64,
     files: HashMap<PathBuf, FileState>,
@@ -90,11 +97,16 @@ impl Disk {
 
     /// Databases opened from now on run with `synchronous=OFF`: for tests that show that the checks notice.
     pub fn open_without_syncs(&self) {
-        self.lock().unsynced = true;
+        self.lock().pragmas.without_syncs = true;
     }
 
-    pub(super) fn is_without_syncs(&self) -> bool {
-        self.lock().unsynced
+    /// Databases opened from now on make a checkpoint after so many pages of their log.
+    pub fn checkpoint_after(&self, pages: i64) {
+        self.lock().pragmas.wal_autocheckpoint = Some(pages);
+    }
+
+    pub(super) fn pragmas(&self) -> Pragmas {
+        self.lock().pragmas
     }
 
     /// Lets something go wrong, besides what already does.
@@ -122,6 +134,11 @@ impl Disk {
     /// connection before opening new ones.
     pub fn lose_power(&self, survives: Survives) {
         self.lock().lose_power(survives);
+    }
+
+    /// Someone removed a file without SQLite.
+    pub(super) fn file_removed(&self, name: &OsStr) {
+        self.lock().files.remove(&self.dir.join(name));
     }
 
     /// Someone synced the directory without SQLite: its deletions are durable.

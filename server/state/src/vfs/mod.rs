@@ -52,6 +52,7 @@ mod fault;
 mod shim;
 mod unsynced;
 
+pub(crate) use disk::Pragmas;
 pub use disk::{Counts, Disk};
 pub use fault::{BadFault, Fault, On, Survives, Which};
 
@@ -125,12 +126,15 @@ pub(crate) fn vfs_for(dir: &Path) -> Option<&'static CStr> {
     laid_under(dir).map(|_| NAME)
 }
 
-/// The value of `PRAGMA synchronous` for databases of a directory.
-pub(crate) fn synchronous(dir: &Path) -> &'static str {
-    if laid_under(dir).is_some_and(|disk| disk.is_without_syncs()) {
-        "OFF"
-    } else {
-        "FULL"
+/// Settings that a test chose for databases of a directory.
+pub(crate) fn pragmas(dir: &Path) -> Pragmas {
+    laid_under(dir).map(|disk| disk.pragmas()).unwrap_or_default()
+}
+
+/// Tells the layer that a file was removed without SQLite.
+pub(crate) fn file_removed(path: &Path) {
+    if let (Some(disk), Some(name)) = (path.parent().and_then(laid_under), path.file_name()) {
+        disk.file_removed(name);
     }
 }
 

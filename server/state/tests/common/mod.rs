@@ -246,6 +246,8 @@ pub struct Runner {
     messages: u32,
     attempts: u32,
     pub attempt: Option<String>,
+    /// When counted, messages that the disk refuses are sent again, as the supervisor does.
+    pub refused: Option<u32>,
 }
 
 impl Runner {
@@ -265,15 +267,21 @@ impl Runner {
             .await
             .expect("spawned");
         assert_eq!(spawned, Ok(()));
-        Some(Self {
+        Some(Self::of(state, claimed.claim))
+    }
+
+    /// The runner of a claim, before it said anything.
+    pub fn of(state: &State, claim: Claim) -> Self {
+        Self {
             state: state.clone(),
-            claim: claimed.claim,
+            claim,
             revision: 0,
             command: None,
             messages: 0,
             attempts: 0,
             attempt: None,
-        })
+            refused: None,
+        }
     }
 
     pub fn run(&self) -> RunKey {
@@ -287,7 +295,10 @@ impl Runner {
                 definition_digest: digest,
             })
             .await;
-        assert_eq!(reply.outcome, ReplyOutcome::Accepted, "{reply:?}");
+        assert!(
+            matches!(reply.outcome, ReplyOutcome::Accepted | ReplyOutcome::Adopted),
+            "{reply:?}"
+        );
         let Some(ReplyPayload::Command(command)) = reply.payload else {
             panic!("no command: {reply:?}")
         };
@@ -297,16 +308,20 @@ impl Runner {
 
     async fn definition(&self) -> (i64, String) {
         let run = self.claim.run;
-        self.state
-            .read(move |db| {
+        loop {
+            let read = self.state.read(move |db| {
                 Ok(db.query_row(
                     "SELECT d.id, d.digest FROM runs r JOIN workflow_definitions d ON d.id = r.definition WHERE r.id = ?1",
                     [run],
                     |row| Ok((row.get(0)?, row.get(1)?)),
                 )?)
-            })
-            .await
-            .expect("definition")
+            });
+            match read.await {
+                Ok(found) => return found,
+                Err(_) if self.refused.is_some() => {}
+                Err(error) => panic!("definition: {error}"),
+            }
+        }
     }
 
     pub fn message(&mut self, body: ChildBody) -> ChildMessage {
@@ -329,11 +344,16 @@ impl Runner {
     }
 
     pub async fn deliver(&mut self, message: ChildMessage) -> ServerReply {
-        let reply = self
-            .state
-            .apply_child(&self.claim, message)
-            .await
-            .expect("the database works");
+        let reply = loop {
+            match (
+                self.state.apply_child(&self.claim, message.clone()).await,
+                &mut self.refused,
+            ) {
+                (Ok(reply), _) => break reply,
+                (Err(_), Some(refused)) if *refused < 50 => *refused += 1,
+                (Err(error), _) => panic!("the database works: {error}"),
+            }
+        };
         if let Some(revision) = reply.revision {
             self.revision = revision;
         }
