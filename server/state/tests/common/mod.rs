@@ -399,11 +399,17 @@ impl Runner {
 
     /// Finishes `node` and starts `next`.
     pub async fn step(&mut self, node: &str, output: Value, next: &str, visit: u32) -> ServerReply {
+        let message = self.step_message(node, output, next, visit);
+        self.deliver(message).await
+    }
+
+    /// The message of [`Runner::step`].
+    pub fn step_message(&mut self, node: &str, output: Value, next: &str, visit: u32) -> ChildMessage {
         let attempt = self.attempt.clone().expect("an attempt runs");
         let start = self.node_start(next, visit);
         let mut finish = self.finish_body(node, output, Next::Start(start));
         finish.attempt_id = attempt;
-        self.send(ChildBody::NodeFinished(Box::new(finish))).await
+        self.message(ChildBody::NodeFinished(Box::new(finish)))
     }
 
     /// Finishes `node` and completes the run with its output.

@@ -1,20 +1,79 @@
-//! Random interleavings of commands, runners, crashes, clock jumps and server restarts against a simple model.
+//! Random interleavings of commands, runners, crashes, clock jumps, server restarts and losses of power against a simple model.
+//! The database lies on a disk that loses what was not synced.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod loss;
+mod review;
 
 use common::{Flow, Place, Runner, command, facts};
-use piw_protocol::child::ReplyOutcome;
+use piw_protocol::child::{EffectSettlement, ReplyOutcome, ValueRef};
+use piw_protocol::definition::EffectKind;
+use piw_protocol::effect::EffectDecision;
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::Operation;
-use piw_state::{CommandIdentity, RunnerOutcome, State};
+use piw_state::vfs::{self, Disk, On, Survives};
+use piw_state::{Answer, CommandIdentity, RunnerOutcome, State};
 use proptest::prelude::*;
 use serde_json::json;
 
-const NODES: [&str; 3] = ["a", "b", "c"];
+/// Workflows of the model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// Three compute nodes.
+    Chain,
+    /// A checkpoint between compute nodes.
+    Ask,
+    /// A manual effect, then a compute node.
+    Effect,
+}
+
+impl Kind {
+    const fn nodes(self) -> &'static [&'static str] {
+        match self {
+            Self::Chain => &["a", "b", "c"],
+            Self::Ask => &["a", "b", "ask", "d"],
+            Self::Effect => &["a", "b"],
+        }
+    }
+
+    fn flow(self) -> Flow {
+        match self {
+            Self::Chain => Flow::new("a")
+                .compute("a")
+                .compute("b")
+                .compute("c")
+                .edge("a", "b")
+                .edge("b", "c"),
+            Self::Ask => Flow::new("a")
+                .compute("a")
+                .compute("b")
+                .checkpoint("ask")
+                .compute("d")
+                .edge("a", "b")
+                .edge("b", "ask")
+                .edge("ask", "d"),
+            Self::Effect => Flow::new("a")
+                .action("a", EffectKind::Manual)
+                .compute("b")
+                .edge("a", "b"),
+        }
+    }
+}
+
+/// The manual effect of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Effect {
+    None,
+    Applying,
+    Applied,
+    Ambiguous,
+    Pending,
+}
 
 #[derive(Debug, Clone)]
 enum Op {
-    Start,
+    Start(Kind),
     Launch,
     Step(usize),
     Exit(usize, bool),
@@ -22,14 +81,20 @@ enum Op {
     Resume(usize),
     Cancel(usize),
     Repeat,
+    Answer(usize),
+    Resolve(usize, EffectDecision),
     ExpireClaims,
     Sleep,
     RestartServer,
+    /// The power goes while nothing is written.
+    LosePower(Survives),
+    /// The power goes at so many operations from now, while runs are started and a node is finished.
+    LosePowerAt(On, u64, Survives),
 }
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        3 => Just(Op::Start),
+        4 => prop_oneof![2 => Just(Kind::Chain), 1 => Just(Kind::Ask), 1 => Just(Kind::Effect)].prop_map(Op::Start),
         6 => Just(Op::Launch),
         14 => (0..8usize).prop_map(Op::Step),
         5 => (0..8usize, any::<bool>()).prop_map(|(pick, crash)| Op::Exit(pick, crash)),
@@ -40,12 +105,24 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::ExpireClaims),
         1 => Just(Op::Sleep),
         1 => Just(Op::RestartServer),
+        2 => (0..8usize).prop_map(Op::Answer),
+        2 => (0..8usize, prop_oneof![Just(EffectDecision::Confirm), Just(EffectDecision::Retry)])
+            .prop_map(|(pick, decision)| Op::Resolve(pick, decision)),
+        1 => survives().prop_map(Op::LosePower),
+        2 => (prop_oneof![Just(On::Write), Just(On::Sync)], 1..40u64, survives())
+            .prop_map(|(on, at, survives)| Op::LosePowerAt(on, at, survives)),
     ]
+}
+
+fn survives() -> impl Strategy<Value = Survives> {
+    prop_oneof![Just(Survives::Nothing), any::<u64>().prop_map(Survives::Some)]
 }
 
 #[derive(Debug, Clone, PartialEq)]
 struct ModelRun {
     id: String,
+    kind: Kind,
+    effect: Effect,
     status: &'static str,
     queue: &'static str,
     paused: bool,
@@ -70,6 +147,7 @@ struct ModelRunner {
 
 struct World {
     place: Place,
+    disk: Disk,
     state: State,
     runs: Vec<ModelRun>,
     runners: Vec<ModelRunner>,
@@ -81,9 +159,13 @@ struct World {
 impl World {
     async fn new() -> Self {
         let mut place = Place::new();
+        let disk = vfs::lay_under(place.dir.path());
+        disk.set_volatile(true);
+        disk.checkpoint_after(60);
         let state = place.serve().await;
         Self {
             place,
+            disk,
             state,
             runs: Vec::new(),
             runners: Vec::new(),
@@ -96,15 +178,6 @@ impl World {
     fn identity(&mut self, operation: Operation) -> CommandIdentity {
         self.commands += 1;
         command(operation, &format!("k{}", self.commands))
-    }
-
-    fn flow() -> Flow {
-        Flow::new("a")
-            .compute("a")
-            .compute("b")
-            .compute("c")
-            .edge("a", "b")
-            .edge("b", "c")
     }
 
     fn make_ready(&mut self, run: usize) {
@@ -122,7 +195,11 @@ impl World {
 
     async fn apply(&mut self, op: Op) {
         match op {
-            Op::Start => self.start().await,
+            Op::Start(kind) => self.start(kind).await,
+            Op::Answer(pick) => self.answer(pick).await,
+            Op::Resolve(pick, decision) => self.resolve(pick, decision).await,
+            Op::LosePower(survives) => self.lose_power(survives).await,
+            Op::LosePowerAt(on, at, survives) => self.lose_power_at(on, at, survives).await,
             Op::Launch => self.launch().await,
             Op::Step(pick) => self.step(pick).await,
             Op::Exit(pick, crash) => self.exit(pick, crash).await,
@@ -145,20 +222,27 @@ impl World {
         self.check().await;
     }
 
-    async fn start(&mut self) {
+    async fn start(&mut self, kind: Kind) {
         let identity = self.identity(Operation::RunStart);
         let receipted = self
             .state
-            .start_run(identity, Self::flow().new_run(json!(1)))
+            .start_run(identity, kind.flow().new_run(json!(1)))
             .await
             .expect("start");
+        self.add(common::run_id(&receipted), kind, 0);
+    }
+
+    /// A new run is ready.
+    fn add(&mut self, id: String, kind: Kind, steps: u64) {
         self.runs.push(ModelRun {
-            id: common::run_id(&receipted),
+            id,
+            kind,
+            effect: Effect::None,
             status: "queued",
             queue: "queued",
             paused: false,
             claimable: true,
-            steps: 0,
+            steps,
             streak: 0,
             ready: 0,
         });
@@ -207,13 +291,26 @@ impl World {
         if !may && slot.runner.attempt.is_none() {
             return;
         }
-        let node = NODES[steps.min(2)];
+        let nodes = self.runs[run].kind.nodes();
+        let node = nodes[steps.min(nodes.len() - 1)];
+        if may
+            && slot.begun
+            && node == "a"
+            && self.runs[run].kind == Kind::Effect
+            && self.runs[run].effect != Effect::Applied
+        {
+            self.runs[run].effect = review::apply(&mut slot.runner, self.runs[run].effect).await;
+            return;
+        }
+        let last = steps + 1 >= nodes.len();
         let reply = if may && !slot.begun {
             slot.runner.begin(node, 1).await
-        } else if steps >= 2 {
+        } else if node == "ask" {
+            slot.runner.wait(node, json!("go on?")).await
+        } else if last {
             slot.runner.complete(node, json!(steps)).await
         } else {
-            slot.runner.step(node, json!(steps), NODES[steps + 1], 1).await
+            slot.runner.step(node, json!(steps), nodes[steps + 1], 1).await
         };
         if !may {
             assert_eq!(reply.outcome, ReplyOutcome::ClaimLost, "{reply:?}");
@@ -226,7 +323,10 @@ impl World {
         }
         self.runs[run].steps += 1;
         self.runs[run].streak = 0;
-        if steps >= 2 {
+        if node == "ask" {
+            (self.runs[run].status, self.runs[run].queue) = ("waiting", "parked");
+            self.release(run);
+        } else if last {
             (self.runs[run].status, self.runs[run].queue) = ("completed", "done");
             self.release(run);
         }
@@ -254,9 +354,21 @@ impl World {
         if crash && begun {
             self.runs[run].streak += 1;
         }
+        if self.interrupt(run) {
+            return;
+        }
         if !crash || (begun && self.runs[run].streak < 3) {
             self.make_ready(run);
         }
+    }
+
+    /// A manual effect that was being applied may have happened or not: the run waits for a person.
+    fn interrupt(&mut self, run: usize) -> bool {
+        let applying = self.runs[run].effect == Effect::Applying;
+        if applying {
+            self.runs[run].effect = Effect::Ambiguous;
+        }
+        applying
     }
 
     fn pick(&self, pick: usize) -> Option<usize> {
@@ -274,11 +386,12 @@ impl World {
             .expect("pause")
             .receipted;
         let model = &mut self.runs[run];
-        let allowed = matches!(model.status, "queued" | "running") && !model.paused;
+        let allowed = matches!(model.status, "queued" | "running" | "waiting") && !model.paused;
         assert_eq!(decided.outcome == Outcome::Accepted, allowed, "{decided:?}");
         if allowed {
             (model.paused, model.claimable, model.queue) = (true, false, "parked");
             self.release(run);
+            self.interrupt(run);
         }
         self.last = Some((Operation::RunPause, identity, id, decided.outcome));
     }
@@ -294,9 +407,12 @@ impl World {
             .expect("resume");
         let model = &mut self.runs[run];
         let parked = model.status == "running" && model.queue == "parked" && !model.claimable;
-        let allowed = matches!(model.status, "queued" | "running") && (model.paused || parked);
+        let alive = matches!(model.status, "queued" | "running" | "waiting");
+        let allowed = alive && (model.paused || parked) && model.effect != Effect::Ambiguous;
         assert_eq!(decided.outcome == Outcome::Accepted, allowed, "{decided:?}");
-        if allowed {
+        if allowed && model.status == "waiting" {
+            model.paused = false;
+        } else if allowed {
             model.queue = if model.status == "queued" { "queued" } else { "parked" };
             (model.paused, model.streak) = (false, 0);
             self.make_ready(run);
@@ -315,9 +431,11 @@ impl World {
             .expect("cancel")
             .receipted;
         let model = &mut self.runs[run];
-        let allowed = matches!(model.status, "queued" | "running");
+        let allowed = matches!(model.status, "queued" | "running" | "waiting");
         assert_eq!(decided.outcome == Outcome::Accepted, allowed, "{decided:?}");
         if allowed {
+            self.interrupt(run);
+            let model = &mut self.runs[run];
             (model.status, model.queue, model.claimable, model.paused) = ("cancelled", "cancelled", false, false);
             self.release(run);
         }
@@ -356,9 +474,43 @@ impl World {
         );
     }
 
+    async fn answer(&mut self, pick: usize) {
+        let Some(run) = self.pick(pick) else { return };
+        let identity = self.identity(Operation::CheckpointAnswer);
+        let answer = Answer {
+            value: ValueRef::Inline(json!("yes")),
+            source: "shell".to_owned(),
+        };
+        let decided = self
+            .state
+            .answer_checkpoint(identity, self.runs[run].id.clone(), None, answer)
+            .await
+            .expect("answer");
+        let model = &mut self.runs[run];
+        let allowed = model.status == "waiting" && !model.paused;
+        assert_eq!(decided.outcome == Outcome::Accepted, allowed, "{decided:?}");
+        if allowed {
+            (model.status, model.queue) = ("completed", "done");
+            let (kind, steps) = (model.kind, model.steps);
+            let id = decided.receipt.and_then(|receipt| receipt.new_run_id);
+            self.add(id.expect("a continuation"), kind, steps);
+        }
+    }
+
     async fn restart_server(&mut self) {
         self.state.close();
+        self.reopen().await;
+    }
+
+    /// A new server finds what was acknowledged, and takes back what was interrupted.
+    async fn reopen(&mut self) {
         self.state = self.place.serve().await;
+        self.check().await;
+        assert_eq!(self.state.verify().await.expect("verify"), vec![]);
+        self.recover().await;
+    }
+
+    async fn recover(&mut self) {
         let taken = self.state.recorded_processes().await.expect("read").len();
         assert_eq!(taken, self.runners.iter().filter(|runner| runner.alive).count());
         self.state.recover().await.expect("recover");
@@ -373,7 +525,9 @@ impl World {
             let run = slot.run;
             self.release(run);
             self.runs[run].queue = "parked";
-            self.make_ready(run);
+            if !self.interrupt(run) {
+                self.make_ready(run);
+            }
         }
     }
 
@@ -383,16 +537,29 @@ impl World {
             let found = (status.as_str(), queue.as_str(), claimable, steps);
             assert_eq!(found, (run.status, run.queue, run.claimable, run.steps), "{run:?}");
         }
+        let counted: usize = self
+            .state
+            .read(|db| Ok(db.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?))
+            .await
+            .expect("read");
+        assert_eq!(counted, self.runs.len(), "runs");
     }
 }
 
+fn in_runtime(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("runtime");
+    runtime.block_on(work);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_does_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("runtime");
-        runtime.block_on(async {
+        in_runtime(async {
             let mut world = World::new().await;
             for op in ops {
                 world.apply(op).await;
@@ -402,4 +569,22 @@ proptest! {
             world.state.close();
         });
     }
+}
+
+/// The same checks fail on a database that does not sync: without that they would prove nothing.
+#[test]
+fn the_model_notices_a_database_that_does_not_sync() {
+    let lost = std::panic::catch_unwind(|| {
+        in_runtime(async {
+            let mut world = World::new().await;
+            world.state.close();
+            world.disk.open_without_syncs();
+            world.reopen().await;
+            for op in [Op::Start(Kind::Chain), Op::Launch, Op::Step(0), Op::Step(0)] {
+                world.apply(op).await;
+            }
+            world.apply(Op::LosePower(Survives::Nothing)).await;
+        });
+    });
+    assert!(lost.is_err(), "nothing was missed although nothing was synced");
 }
