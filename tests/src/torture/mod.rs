@@ -7,6 +7,7 @@
 //! | [`world`] | a home, its server, commands and their answers |
 //! | [`processes`] | the processes of a home, and killing them |
 //! | [`scenario`] | playing a script until every run has ended |
+//! | [`reviewer`], [`viewer`] | the person who settles ambiguous effects, and the one who watches |
 //! | [`facts`] | what the database says, read by SQL alone |
 //! | [`check`] | what must hold afterwards |
 //! | [`binary`] | the binary with fail points |
@@ -17,8 +18,10 @@ pub mod check;
 pub mod facts;
 pub mod processes;
 pub mod report;
+pub mod reviewer;
 pub mod scenario;
 pub mod script;
+pub mod viewer;
 pub mod world;
 
 use std::collections::BTreeMap;
@@ -53,6 +56,8 @@ pub struct Outcome {
     pub hits: BTreeMap<String, u64>,
     /// Time from first start to last end.
     pub took: Duration,
+    /// Commands that took long.
+    pub slow: Vec<String>,
     /// Where the home of a failing seed is, and what its server wrote.
     pub kept: Option<(PathBuf, String)>,
 }
@@ -80,6 +85,7 @@ pub fn run(binary: &Path, script: &Script, keep: bool) -> Outcome {
     outcome.commands = world.answered.len();
     outcome.fired = world.fired();
     outcome.starts = world.starts;
+    outcome.slow = std::mem::take(&mut world.slow);
     for name in world.hits() {
         *outcome.hits.entry(name).or_default() += 1;
     }

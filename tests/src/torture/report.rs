@@ -87,6 +87,9 @@ pub fn play(binary: &Path, seeds: &Seeds) -> Summary {
             if failed && seeds.broken.is_none() {
                 print!("{}", failure(&outcome, &seeds.script(outcome.seed)));
             }
+            for slow in &outcome.slow {
+                println!("seed {}: {slow}", outcome.seed);
+            }
             summary.add(outcome);
             if failed && seeds.broken.is_some() {
                 next.store(seeds.count, Ordering::Relaxed);

@@ -6,20 +6,25 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use piw_protocol::canonical::CanonicalJson;
 use piw_protocol::client::Call;
+use piw_protocol::effect::{EffectDecision, EffectList, EffectListReport, EffectResolve};
 use piw_protocol::ops::{CheckpointAnswer, Operation, RunList, RunStart};
 use piw_protocol::run::DisplayStatus;
-use piw_protocol::view::{RunListItem, RunListPage};
+use piw_protocol::view::{RunListItem, RunListPage, RunView};
 use serde::Serialize;
 use serde_json::json;
 
 use super::processes::{self, Kind};
+use super::reviewer::{self, Review};
 use super::script::{Nuisance, Order, Script, Strike, Target};
+use super::viewer::Viewer;
 use super::world::{Answered, Stuck, World};
 
 /// Longest life of a scenario; only a run that never ends takes it.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Pause between two looks at the runs.
 const LOOK: Duration = Duration::from_millis(15);
+/// How long whoever watches may take to see the end.
+const CATCH_UP: Duration = Duration::from_secs(15);
 /// Starts of one run that may be refused because its resolver was killed.
 const START_TRIES: u32 = 4;
 
@@ -34,6 +39,8 @@ pub struct Played {
     pub struck_command: bool,
     /// Processes that were killed from outside.
     pub struck: u32,
+    /// Effects that somebody had tried again without looking, and how often.
+    pub careless: HashMap<String, u64>,
     /// How long it took.
     pub took: Duration,
 }
@@ -43,6 +50,7 @@ pub struct Played {
 /// # Errors
 /// When something does not come to an end.
 pub async fn play(world: &mut World, script: &Script) -> Result<Played, Stuck> {
+    let socket = world.state_dir().join("server/server.sock");
     let mut player = Player {
         world,
         rng: Rng::with_seed(script.seed ^ 0x5eed),
@@ -52,6 +60,7 @@ pub async fn play(world: &mut World, script: &Script) -> Result<Played, Stuck> {
         played: Played::default(),
         paused: HashMap::new(),
         done: HashSet::new(),
+        viewer: Viewer::new(socket),
     };
     let started = Instant::now();
     for start in &script.starts {
@@ -75,6 +84,7 @@ struct Player<'a> {
     paused: HashMap<String, Instant>,
     /// Runs that are asked for nothing any more.
     done: HashSet<String>,
+    viewer: Viewer,
 }
 
 impl Player<'_> {
@@ -130,11 +140,12 @@ impl Player<'_> {
             for order in take_due(&mut orders, |order| order.at <= now) {
                 self.order(order).await?;
             }
-            let items = self.list().await?;
+            let items = self.list().await?.items;
             if items.iter().all(|item| has_ended(item.display.status)) {
-                return Ok(());
+                return self.viewer_sees_it().await;
             }
             for item in &items {
+                self.viewer.watch(&item.run_id);
                 self.serve(item).await?;
             }
             if Instant::now() > deadline {
@@ -157,12 +168,42 @@ impl Player<'_> {
     }
 
     /// The whole list; there are few runs.
-    async fn list(&mut self) -> Result<Vec<RunListItem>, Stuck> {
+    async fn list(&mut self) -> Result<RunListPage, Stuck> {
         let call = self.call(Operation::RunList, None, &RunList::default());
         let response = self.world.deliver(&call).await?;
         let page: Option<RunListPage> = response.receipt.and_then(|receipt| receipt.decode().ok());
-        page.map(|page| page.items)
-            .ok_or_else(|| Stuck(format!("run.list is refused: {:?}", response.error)))
+        page.ok_or_else(|| Stuck(format!("run.list is refused: {:?}", response.error)))
+    }
+
+    /// Whoever watched all the time sees in the end what is read now.
+    async fn viewer_sees_it(&mut self) -> Result<(), Stuck> {
+        let deadline = Instant::now() + CATCH_UP;
+        loop {
+            let list = self.list().await?;
+            let mut seen = vec![self.viewer.shows_list(&list).await];
+            for run in self.played.runs.clone() {
+                let view = self.view(&run).await?;
+                seen.push(self.viewer.shows_run(&view).await);
+            }
+            let wrong: Vec<String> = seen.into_iter().filter_map(Result::err).collect();
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let wrong = wrong.into_iter();
+                self.world
+                    .wrong
+                    .extend(wrong.map(|what| format!("what is watched is what is stored: {what}")));
+                return Ok(());
+            }
+        }
+    }
+
+    async fn view(&mut self, run: &str) -> Result<RunView, Stuck> {
+        let call = self.call(Operation::ViewRunGet, Some(run), &json!({}));
+        let response = self.world.deliver(&call).await?;
+        let view: Option<RunView> = response.receipt.and_then(|receipt| receipt.decode().ok());
+        view.ok_or_else(|| Stuck(format!("view.run.get of {run} is refused: {:?}", response.error)))
     }
 
     /// Gives a run what it needs to go on.
@@ -181,8 +222,7 @@ impl Player<'_> {
         }
         let offers = |control: &str| item.display.controls.iter().any(|name| name == control);
         if item.display.status == DisplayStatus::Ambiguous {
-            // Nobody can say whether its effect happened: the run is given up, which keeps what is not known.
-            self.cancel(run).await?;
+            self.review(run).await?;
         } else if offers("answer") {
             let answer = json!({ "word": format!("word-{}", self.keys), "sure": true });
             let call = self.call(Operation::CheckpointAnswer, Some(run), &CheckpointAnswer { answer });
@@ -192,6 +232,39 @@ impl Player<'_> {
             let call = self.call(Operation::RunResume, Some(run), &json!({}));
             let answered = self.world.send(call).await?;
             self.note(run, &answered);
+        }
+        Ok(())
+    }
+
+    /// Settles the effects of a run whose outcome nobody can prove.
+    async fn review(&mut self, run: &str) -> Result<(), Stuck> {
+        let call = self.call(Operation::EffectList, Some(run), &EffectList::default());
+        let response = self.world.deliver(&call).await?;
+        let listed: Option<EffectListReport> = response.receipt.and_then(|receipt| receipt.decode().ok());
+        let Some(listed) = listed else {
+            return Err(Stuck(format!("effect.list is refused: {:?}", response.error)));
+        };
+        // A decision moves the run's revision: one at a time.
+        let Some(effect) = listed.effects.first() else {
+            return Ok(());
+        };
+        let review = reviewer::decide(effect, &self.world.effects_log(), &mut self.rng);
+        let decision = match review {
+            Review::GiveUp => return self.cancel(run).await,
+            Review::Careless => EffectDecision::Retry,
+            Review::Careful(decision) => decision,
+        };
+        let resolve = EffectResolve {
+            effect_id: effect.effect_id.clone(),
+            decision,
+            result: serde_json::Value::Null,
+        };
+        let call = self
+            .call(Operation::EffectResolve, Some(run), &resolve)
+            .at(Some(effect.revision));
+        let answered = self.world.send(call).await?;
+        if review == Review::Careless && answered.receipt().is_some() {
+            *self.played.careless.entry(effect.effect_id.clone()).or_default() += 1;
         }
         Ok(())
     }

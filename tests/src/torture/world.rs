@@ -10,7 +10,7 @@ use piw_protocol::ops::RunReceipt;
 
 use super::processes::{self, Kind, Process};
 use super::script::Script;
-use crate::home::{Home, is_running};
+use crate::home::{Home, Printed, is_running};
 
 /// Longest wait for one answer on one connection.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -18,6 +18,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const COMMAND: Duration = Duration::from_secs(90);
 /// How often a server may fail to start in a row; every entry of a plan ends at most one start.
 const STARTS: u32 = 12;
+/// A command of the command line that takes longer is told.
+const SLOW: Duration = Duration::from_secs(5);
 /// Identity of the harness as a client: the same on every connection.
 const CLIENT_ID: &str = "torture";
 
@@ -64,6 +66,8 @@ pub struct World {
     pub starts: u32,
     /// What was found wrong on the way.
     pub wrong: Vec<String>,
+    /// Commands that took long, which is no violation.
+    pub slow: Vec<String>,
 }
 
 impl World {
@@ -93,6 +97,7 @@ impl World {
             answered: Vec::new(),
             starts: 0,
             wrong: Vec::new(),
+            slow: Vec::new(),
         }
     }
 
@@ -173,7 +178,23 @@ impl World {
             &["server", "stop"]
         };
         // Whether it left is seen by who asks for its process next.
-        let _ = self.home.piw(arguments);
+        let _ = self.piw(arguments);
+    }
+
+    fn piw(&mut self, arguments: &[&str]) -> Printed {
+        let started = Instant::now();
+        let printed = self.home.piw(arguments);
+        let took = started.elapsed();
+        if took > SLOW {
+            self.slow.push(format!(
+                "piw {} took {:.1} s: {}{}",
+                arguments.join(" "),
+                took.as_secs_f64(),
+                printed.stdout.trim(),
+                printed.stderr.trim()
+            ));
+        }
+        printed
     }
 
     /// Starts a server unless one lives, through the faults that end some of them.
@@ -188,7 +209,7 @@ impl World {
         let mut last = String::new();
         for _ in 0..STARTS {
             let before = self.processes();
-            let printed = self.home.piw(&["server", "start"]);
+            let printed = self.piw(&["server", "start"]);
             self.starts += 1;
             if printed.code == Some(0) {
                 self.no_remains(&before);
