@@ -9,6 +9,7 @@ use std::time::Duration;
 use piw_protocol::envelope::PACKAGE_VERSION;
 use piw_protocol::ops::{ServerStatusReport, ServerStop, WorkflowEntry};
 use piw_runner::discover::{self, Origin};
+use piw_server::paths::Places;
 use piw_server::start::Started;
 use piw_server::stop::stop_by_signal;
 use piw_server::{ServerOptions, lock};
@@ -21,6 +22,8 @@ use crate::failure::{Exit, Failure, Outcome};
 
 /// How long a stopped server may take to leave after it agreed to.
 const LEAVE: Duration = Duration::from_secs(10);
+/// Pause between two looks at the lock of a server that is being stopped.
+const RELEASE_POLL: Duration = Duration::from_millis(50);
 
 /// Carries out a server command.
 ///
@@ -156,7 +159,13 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
         wait_ms: Some(args.wait.saturating_mul(1000)),
         now: args.now,
     };
-    session.call(session.client().server_stop(&request))?;
+    // A server that ends otherwise while it is being stopped is stopped, too: nobody has to wait until it is given up.
+    session.call(async {
+        tokio::select! {
+            stopped = session.client().server_stop(&request) => stopped.map(drop),
+            () = released(&places) => Ok(()),
+        }
+    })?;
     drop(session);
     let deadline = std::time::Instant::now() + LEAVE;
     while lock::is_held(&places) {
@@ -171,6 +180,13 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
     }
     output::text("stopped the server\n")?;
     Ok(true)
+}
+
+/// Resolves once no server holds the lock.
+async fn released(places: &Places) {
+    while lock::is_held(places) {
+        tokio::time::sleep(RELEASE_POLL).await;
+    }
 }
 
 fn restart(args: &ServerStopArgs) -> Outcome {

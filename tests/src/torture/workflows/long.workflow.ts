@@ -1,4 +1,4 @@
-// Nodes that take a while, to be stopped in the middle: a process with a child of its own, and code.
+// Nodes that take a while, to be stopped in the middle: a process with a child, one that leaves a daemon, and code.
 import { action, compute, defineWorkflow, idempotentEffect, manualEffect, shell } from "piw";
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,6 +15,15 @@ export default defineWorkflow({
         args: ["-c", `echo "idempotent $PIW_EFFECT_KEY family $0" >> effects.log; sh -c 'sleep 0.3; :' & wait`, outputs.value],
       }),
     }),
+    // Leaves a process in a session of its own, which only whoever looks below the runner finds. It ends by itself soon: a
+    // server and a runner that are killed together cannot be asked to find it.
+    stray: shell({
+      effect: idempotentEffect("stray"),
+      exec: ({ outputs }: any) => ({
+        command: "sh",
+        args: ["-c", `echo "idempotent $PIW_EFFECT_KEY stray $0" >> effects.log; setsid sleep 2 > /dev/null 2>&1 &`, outputs.value],
+      }),
+    }),
     slowly: action({
       effect: manualEffect("slowly"),
       run: async ({ effect, outputs }: any) => {
@@ -27,6 +36,7 @@ export default defineWorkflow({
   },
   edges: [
     { from: "value", to: "family" },
-    { from: "family", to: "slowly" },
+    { from: "family", to: "stray" },
+    { from: "stray", to: "slowly" },
   ],
 });
