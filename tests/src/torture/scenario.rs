@@ -20,7 +20,7 @@ use super::viewer::Viewer;
 use super::world::{Answered, Stuck, World};
 
 /// Longest life of a scenario; only a run that never ends takes it.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(60);
 /// Pause between two looks at the runs.
 const LOOK: Duration = Duration::from_millis(15);
 /// How long whoever watches may take to see the end.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+use piw_fault::names::point_index;
 use piw_fault::plan::{self, Entry, Victim};
 use piw_fault::{POINTS, SWITCHES, SwitchKind};
 use serde_json::{Value, json};
@@ -146,7 +147,18 @@ fn faults(seed: u64, rng: &mut Rng) -> Vec<Entry> {
             let point = if number == 0 { index_of(seed) } else { drawn };
             entry(point, rng)
         })
+        .chain([uncommitted(rng)])
         .collect()
+}
+
+/// Every seed loses one commit: what it would have stored must be known to nobody, however long anybody had to learn of it.
+fn uncommitted(rng: &mut Rng) -> Entry {
+    Entry {
+        point: point_index("state::before_commit"),
+        ordinal: rng.u64(2..40),
+        victim: Victim::Own,
+        delay: Duration::from_millis(rng.u64(10..60)),
+    }
 }
 
 /// The point that a seed begins with. Neighbouring seeds begin far apart, since neighbouring points are alike.
