@@ -34,32 +34,18 @@ const fn point(name: &'static str, what: &'static str) -> Point {
 }
 
 /// All fail points.
+#[rustfmt::skip]
 pub const POINTS: &[Point] = &[
     // The writer of the state database.
-    point(
-        "state::before_commit",
-        "a group of writes is complete in its transaction, not committed",
-    ),
+    point("state::before_commit", "a group of writes is complete in its transaction, not committed"),
     point("state::after_commit", "the group is committed, nobody knows it yet"),
-    point(
-        "state::before_reply",
-        "the change is published to views, callers are not answered",
-    ),
+    point("state::before_reply", "the change is published to views, callers are not answered"),
     point("state::after_reply", "every caller of the group has its answer"),
     // A server's life.
     point("server::locked", "the lock is held, its record is not written"),
-    point(
-        "server::before_epoch",
-        "the database is open, its owner is still the last server",
-    ),
-    point(
-        "server::after_epoch",
-        "the database names this server, the lock's record does not",
-    ),
-    point(
-        "server::before_lock_rename",
-        "the lock's record is written beside its place",
-    ),
+    point("server::before_epoch", "the database is open, its owner is still the last server"),
+    point("server::after_epoch", "the database names this server, the lock's record does not"),
+    point("server::before_lock_rename", "the lock's record is written beside its place"),
     point("server::lock_published", "lock and database name the same server"),
     point("server::before_reap", "orphans of the last server are known, not ended"),
     point("server::after_reap", "orphans are gone, their runs not taken back"),
@@ -68,121 +54,65 @@ pub const POINTS: &[Point] = &[
     point("server::socket_bound", "the socket exists with its first mode"),
     point("server::after_socket", "clients can connect, the starter is not told"),
     point("server::before_goodbye", "the server has decided to end"),
-    point(
-        "server::before_release",
-        "connections are closed, the claim on the database holds",
-    ),
+    point("server::before_release", "connections are closed, the claim on the database holds"),
     // Clients.
-    point(
-        "server::request_read",
-        "a client's request is read, nothing is done for it",
-    ),
-    point(
-        "server::before_answer",
-        "a request is decided and committed, its answer is not queued",
-    ),
+    point("server::request_read", "a client's request is read, nothing is done for it"),
+    point("server::before_answer", "a request is decided and committed, its answer is not queued"),
     point("server::after_answer", "the answer is written to the socket"),
-    point(
-        "server::before_event",
-        "a changed view is about to be written to the socket",
-    ),
-    point(
-        "server::resolved",
-        "a resolver has answered or ended, it is not dismissed",
-    ),
+    point("server::before_event", "a changed view is about to be written to the socket"),
+    point("server::backup_made", "a backup is whole in its place, it has no receipt"),
+    point("server::resolved", "a resolver has answered or ended, it is not dismissed"),
     // Launching runners.
     point("server::claimed", "a run is claimed, no runner exists"),
     point("server::before_spawn", "a child is about to be forked"),
     point("server::after_spawn", "a child exists, nothing has recorded it"),
-    point(
-        "server::before_registry_rename",
-        "the registry of children is written beside its place",
-    ),
+    point("server::before_registry_rename", "the registry of children is written beside its place"),
     point("server::spawn_registered", "the child is in the registry"),
-    point(
-        "server::before_launch",
-        "the runner's process is committed, it has no launch",
-    ),
+    point("server::before_launch", "the runner's process is committed, it has no launch"),
     // Talking to runners.
     point("server::runner_message", "a runner's message is read, not decided"),
-    point(
-        "server::before_runner_reply",
-        "the message is decided and committed, the runner does not know",
-    ),
+    point("server::before_runner_reply", "the message is decided and committed, the runner does not know"),
     point("server::after_runner_reply", "the runner has its reply"),
-    point(
-        "server::late_message",
-        "a message of an earlier generation is decided again",
-    ),
-    point(
-        "server::group_recorded",
-        "a held command is in the database, not in the registry",
-    ),
+    point("server::late_message", "a message of an earlier generation is decided again"),
+    point("server::group_recorded", "a held command is in the database, not in the registry"),
     point("server::before_order", "a runner is about to be told to stop"),
     point("server::after_order", "the runner was told to stop"),
     // Ending runners.
     point("server::before_end_groups", "a runner is gone, its commands may live"),
     point("server::after_end_groups", "the commands are gone, too"),
-    point(
-        "server::before_record_exit",
-        "nothing of the runner is left, its exit is not recorded",
-    ),
+    point("server::before_record_exit", "nothing of the runner is left, its exit is not recorded"),
     point("server::after_record_exit", "the run can be claimed again"),
     // Signals.
-    point(
-        "process::before_signal_group",
-        "a process group is about to be signalled",
-    ),
+    point("process::before_signal_group", "a process group is about to be signalled"),
     point("process::after_signal_group", "the group has the signal"),
     point("process::before_signal", "one process is about to be signalled"),
     point("process::after_signal", "the process has the signal"),
     // Resolvers and runners.
-    point(
-        "resolver::before_answer",
-        "a definition is loaded, the server does not have it",
-    ),
+    point("resolver::before_answer", "a definition is loaded, the server does not have it"),
     point("runner::launched", "a runner has read its launch"),
     point("runner::before_ready", "the workflow is loaded and verified"),
     point("runner::commanded", "the runner is ready and knows what to do"),
-    point(
-        "runner::before_first_start",
-        "the first step of this generation is planned",
-    ),
+    point("runner::before_first_start", "the first step of this generation is planned"),
     point("runner::after_first_start", "it is started"),
     point("runner::before_upload", "a part of a large value is about to be sent"),
     point("runner::after_upload", "the part is stored"),
     point("runner::before_reserve", "an effect is about to be reserved"),
     point("runner::after_reserve", "the effect is reserved, not applied"),
-    point(
-        "runner::before_observe",
-        "an interrupted effect is about to be read back",
-    ),
+    point("runner::before_observe", "an interrupted effect is about to be read back"),
     point("runner::after_observe", "it is read back, not settled"),
     point("runner::before_apply", "an action's code is about to run"),
     point("runner::after_apply", "it has run, nothing is settled"),
-    point(
-        "runner::before_settle",
-        "an applied effect is about to be settled by itself",
-    ),
+    point("runner::before_settle", "an applied effect is about to be settled by itself"),
     point("runner::after_settle", "it is settled, its node has not finished"),
     point("runner::command_held", "a command's process is held, not registered"),
-    point(
-        "runner::before_command_release",
-        "the command is registered and still held",
-    ),
+    point("runner::before_command_release", "the command is registered and still held"),
     point("runner::after_command_release", "the command executes"),
-    point(
-        "runner::command_ended",
-        "the command has ended, its node has not finished",
-    ),
+    point("runner::command_ended", "the command has ended, its node has not finished"),
     point("runner::before_notify", "a notification is about to be recorded"),
     point("runner::after_notify", "it is recorded, its node has not finished"),
     point("runner::before_finished", "a node's end and what follows are planned"),
     point("runner::after_finished", "they are committed"),
-    point(
-        "runner::before_leave",
-        "the generation is over, left-over processes may live",
-    ),
+    point("runner::before_leave", "the generation is over, left-over processes may live"),
     point("runner::before_exit", "the runner has said goodbye"),
 ];
 

@@ -66,6 +66,7 @@ impl Server {
             let StateBackup { path } = payload(&request)?;
             let _one = server.maintenance.one.lock().await;
             let report = server.back_up(path).await?;
+            piw_fault::point!("server::backup_made");
             Ok(decided(server.state.record_receipt(identity, report).await))
         })
         .await

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use piw_protocol::canonical::CanonicalJson;
+use piw_protocol::canonical::{self, CanonicalJson};
 use piw_protocol::client::Call;
 use piw_protocol::effect::{EffectDecision, EffectList, EffectListReport, EffectResolve};
+use piw_protocol::maintenance::{StateBackup, StateBackupReport, StateVerifyReport};
 use piw_protocol::ops::{CheckpointAnswer, Operation, RunList, RunStart};
 use piw_protocol::run::DisplayStatus;
 use piw_protocol::view::{RunListItem, RunListPage, RunView};
@@ -19,8 +20,6 @@ use super::script::{Nuisance, Order, Script, Strike, Target};
 use super::viewer::Viewer;
 use super::world::{Answered, Stuck, World};
 
-/// Longest life of a scenario; only a run that never ends takes it.
-const LONGEST: Duration = Duration::from_secs(60);
 /// Pause between two looks at the runs.
 const LOOK: Duration = Duration::from_millis(15);
 /// How long whoever watches may take to see the end.
@@ -131,7 +130,7 @@ impl Player<'_> {
     async fn until_all_have_ended(&mut self, script: &Script) -> Result<(), Stuck> {
         let mut strikes: Vec<Strike> = script.strikes.clone();
         let mut orders: Vec<Order> = script.orders.clone();
-        let deadline = Instant::now() + LONGEST;
+        let deadline = Instant::now() + script.patience;
         loop {
             let now = self.started.elapsed();
             for strike in take_due(&mut strikes, |strike| strike.at <= now) {
@@ -313,6 +312,38 @@ impl Player<'_> {
             }
             Nuisance::Cancel => self.cancel(&run).await?,
             Nuisance::Stop => self.world.stop_server(true),
+            Nuisance::Backup => self.back_up().await?,
+            Nuisance::Verify => {
+                let call = self.call(Operation::StateVerify, None, &json!({}));
+                let response = self.world.deliver(&call).await?;
+                let report: Option<StateVerifyReport> = response.receipt.and_then(|receipt| receipt.decode().ok());
+                if !report.as_ref().is_some_and(|report| report.sound) {
+                    self.world
+                        .wrong
+                        .push(format!("state.verify in the middle: {report:?} {:?}", response.error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the state while it changes. A copy that was acknowledged is whole and is the file that the receipt names.
+    async fn back_up(&mut self) -> Result<(), Stuck> {
+        let path = self.world.project().join(format!("backup-{}.sqlite", self.keys));
+        let backup = StateBackup {
+            path: path.to_string_lossy().into_owned(),
+        };
+        let call = self.call(Operation::StateBackup, None, &backup);
+        let answered = self.world.send(call).await?;
+        let receipt = answered.response.receipt.as_ref();
+        let Some(report) = receipt.and_then(|receipt| receipt.decode::<StateBackupReport>().ok()) else {
+            return Ok(());
+        };
+        let found = std::fs::read(&path).map_or_else(|error| error.to_string(), |bytes| canonical::sha256_hex(&bytes));
+        if found != report.sha256 || !report.violations.is_empty() {
+            self.world
+                .wrong
+                .push(format!("a backup was acknowledged as {report:?} and is {found}"));
         }
         Ok(())
     }

@@ -52,6 +52,10 @@ pub enum Nuisance {
     Cancel,
     /// `server.stop`, as `piw server stop --now` does; the server is started again.
     Stop,
+    /// `state.backup` into a new file.
+    Backup,
+    /// `state.verify`.
+    Verify,
 }
 
 /// When a nuisance comes and to which run.
@@ -84,7 +88,14 @@ pub struct Script {
     pub volatile: bool,
     /// `PIW_MAX_RUNNERS`.
     pub runners: u32,
+    /// How long runs may take to end.
+    pub patience: Duration,
 }
+
+/// How long runs may take to end, generous because the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The same when a rule is broken: a run that never ends is what is looked for.
+const IMPATIENCE: Duration = Duration::from_secs(15);
 
 impl Script {
     /// The script of a seed. In a harsh world every hostile switch is on and unsynced writes are lost; else the seed chooses.
@@ -108,13 +119,17 @@ impl Script {
             switches,
             volatile,
             runners: rng.u32(1..=4),
+            patience: PATIENCE,
         }
     }
 
-    /// The same with one more switch.
+    /// The same with a rule broken.
     #[must_use]
-    pub fn with(mut self, switch: Option<&'static str>) -> Self {
-        self.switches.extend(switch);
+    pub fn with(mut self, broken: Option<&'static str>) -> Self {
+        if broken.is_some() {
+            self.patience = IMPATIENCE;
+        }
+        self.switches.extend(broken);
         self
     }
 }
@@ -208,6 +223,8 @@ fn orders(rng: &mut Rng, runs: usize) -> Vec<Order> {
         Nuisance::Pause,
         Nuisance::Cancel,
         Nuisance::Stop,
+        Nuisance::Backup,
+        Nuisance::Verify,
     ];
     (0..count)
         .map(|_| Order {
