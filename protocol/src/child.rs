@@ -668,6 +668,9 @@ pub enum Position {
         node_id: String,
         /// The visit's number.
         visit: u32,
+        /// The earlier attempt used its whole budget up and was ended from outside: the new one ends as timed out at once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        overran: bool,
     },
     /// Follow the edge of this finished node, whose result is the last of `results`.
     After {

@@ -318,6 +318,10 @@ pub struct RunStateView {
     /// Error of a run that ended otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// Why it failed or does not go on, of a closed list: `claimLost runnerCrashed runnerNoProgress runnerTimedOut
+    /// serverUnavailable sourceChanged effectAmbiguous nodeFailed protocolRejected`. What helps differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_class: Option<String>,
 }
 
 /// A step whose values may be artifacts.

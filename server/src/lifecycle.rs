@@ -1,7 +1,7 @@
 //! A server's life from its lock to its exit: what happens in which order, and never in another.
 //!
 //! ```text
-//! directories, lock          one server here; nothing was touched before
+//! directories, gate, lock    one server here; nothing was touched before
 //! log, database, epoch       lock and database name the same server
 //! reap, recover              no process of an earlier server acts any more; interrupted work is parked or claimable
 //! publisher, scheduler       runs go on
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piw_process::{Liveness, ProcessIdentity};
+use piw_process::{Liveness, ProcessIdentity, marker};
 use piw_protocol::envelope::PACKAGE_VERSION;
 use piw_state::{ClaimLost, ServerIdentity, State, StateError, StateOptions, TakeEpochError};
 use tokio::sync::{mpsc, watch};
@@ -23,10 +23,11 @@ use uuid::Uuid;
 use crate::admissions::Admissions;
 use crate::error::ServerError;
 use crate::inflight::InFlight;
-use crate::lock::{LOCK_SCHEMA, LockError, LockRecord, ServerLock};
+use crate::lock::{self, Gate, LOCK_SCHEMA, LockError, LockRecord, ServerLock};
 use crate::log;
 use crate::maintenance::{self, Maintenance};
 use crate::options::ServerOptions;
+use crate::paths::Places;
 use crate::publish::Publisher;
 use crate::scheduler;
 use crate::scratch::Scratch;
@@ -34,11 +35,11 @@ use crate::serve::{self, Ended, Serving};
 use crate::server::{Connections, Server};
 use crate::socket::Socket;
 use crate::start::{Handshake, report};
-use crate::supervise::Supervisor;
 use crate::supervise::live::LiveRunners;
 use crate::supervise::registry::{self, Registry};
 use crate::supervise::resolve::Resolvers;
-use crate::supervise::spawn::Spawner;
+use crate::supervise::spawn::{Marks, Spawner};
+use crate::supervise::{OVERRUN, Supervisor};
 
 /// How often claims are renewed without a write (decision 2).
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -73,7 +74,12 @@ fn start(options: &ServerOptions) -> Result<(), ServerError> {
     }
     piw_process::memory::give_back();
     options.places.prepare()?;
-    let lock = ServerLock::acquire(&options.places)?;
+    let gate = Gate::enter(&options.places)?;
+    let lock = match ServerLock::acquire(&options.places, &gate) {
+        Err(held @ LockError::Held { .. }) if !holder_lapsed(&options.places) => return Err(held.into()),
+        Err(LockError::Held { .. }) => ServerLock::take_over(&options.places, &gate)?,
+        acquired => acquired?,
+    };
     piw_fault::point!("server::locked");
     let log_path = options.places.log();
     log::install(&log_path).map_err(|source| ServerError::Log { path: log_path, source })?;
@@ -81,13 +87,19 @@ fn start(options: &ServerOptions) -> Result<(), ServerError> {
         // Whatever a dead runner leaves behind becomes a child of this process and can be found.
         piw_process::tree::become_subreaper().map_err(ServerError::Runtime)?;
     }
+    if lock.took_over() {
+        tracing::warn!("took over from a server that holds its lock but lost its claim");
+    }
     let state = State::open(StateOptions::new(&options.places.state_dir))?;
+    if let Some(lease) = options.lease {
+        state.set_lease(lease);
+    }
     // One thread: messages of runners and clients are short, and SQLite, fork and views have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ServerError::Runtime)?;
-    let result = runtime.block_on(reign(options, &lock, &state));
+    let result = runtime.block_on(reign(options, &lock, gate, &state));
     // A client that does not read may still hold its writer.
     runtime.shutdown_timeout(Duration::from_millis(100));
     // Ends a backup under way, which removes its unfinished file.
@@ -97,11 +109,19 @@ fn start(options: &ServerOptions) -> Result<(), ServerError> {
 }
 
 /// Serves under one epoch after the other: whoever still holds the lock when its claim has run out (the disk took no renewal, or
-/// the process was stopped) takes the next epoch, as a new server would, and goes on.
-async fn reign(options: &ServerOptions, lock: &ServerLock, state: &State) -> Result<(), ServerError> {
+/// the process was stopped) takes the next epoch, as a new server would, and goes on. Unless another server took over meanwhile.
+async fn reign(options: &ServerOptions, lock: &ServerLock, gate: Gate, state: &State) -> Result<(), ServerError> {
     let mut first = true;
+    let mut gate = Some(gate);
     loop {
-        let ended = live(options, lock, state.clone(), &mut first).await;
+        let entered = match gate.take() {
+            Some(gate) => gate,
+            None => Gate::enter(&options.places)?,
+        };
+        if !lock.place().is_ours() {
+            return Err(StateError::Fenced(ClaimLost::GenerationChanged).into());
+        }
+        let ended = live(options, lock, entered, state.clone(), &mut first).await;
         match ended {
             Err(ServerError::State(StateError::Fenced(ClaimLost::Expired))) => {
                 tracing::warn!("the claim on the database ran out; starting over under a new epoch");
@@ -116,7 +136,13 @@ async fn reign(options: &ServerOptions, lock: &ServerLock, state: &State) -> Res
     }
 }
 
-async fn live(options: &ServerOptions, lock: &ServerLock, state: State, first: &mut bool) -> Result<(), ServerError> {
+async fn live(
+    options: &ServerOptions,
+    lock: &ServerLock,
+    gate: Gate,
+    state: State,
+    first: &mut bool,
+) -> Result<(), ServerError> {
     let own = ProcessIdentity::own().map_err(ServerError::Runtime)?;
     piw_fault::point!("server::before_epoch");
     let epoch = take_epoch(&state, &own).await?;
@@ -132,10 +158,17 @@ async fn live(options: &ServerOptions, lock: &ServerLock, state: State, first: &
         started_at: piw_state::query::rfc3339(state.clock().wall_ms()),
     })?;
     piw_fault::point!("server::lock_published");
+    // Whoever starts now finds a server, in the lock and in the database.
+    drop(gate);
     recover(options, &state).await?;
-    let (server, supervisor, requests) = assemble(options, state.clone(), epoch)?;
+    let (server, supervisor, requests) = assemble(options, state.clone(), epoch, lock)?;
     let (lost, fenced) = mpsc::channel(1);
-    let renewing = tokio::spawn(renew(state.clone(), Arc::clone(&server.live), lost));
+    let renewing = tokio::spawn(renew(
+        state.clone(),
+        Arc::clone(&server.live),
+        renew_every(options.lease),
+        lost,
+    ));
     let scheduling = tokio::spawn(scheduler::schedule(
         state.clone(),
         supervisor,
@@ -169,6 +202,34 @@ async fn live(options: &ServerOptions, lock: &ServerLock, state: State, first: &
         Ended::Stopped | Ended::Idle => Ok(state.release_server().await?),
         Ended::Fenced(error) => Err(error.into()),
     }
+}
+
+/// Whether the process that holds the lock answers nobody and has lost its claim on the database. Its record and the
+/// database must name the same process: a server on its way up or down is none that lapsed.
+fn holder_lapsed(places: &Places) -> bool {
+    let Some(record) = lock::read_record(places).filter(|_| !crate::start::accepts(places)) else {
+        return false;
+    };
+    let recorded = State::open(StateOptions::new(&places.state_dir))
+        .ok()
+        .and_then(|state| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .ok()?;
+            let recorded = runtime.block_on(state.recorded_server());
+            state.close();
+            recorded.ok().flatten()
+        });
+    recorded.is_some_and(|server| {
+        let same = server.identity.pid == record.pid && server.identity.start_identity == record.start_identity;
+        same && server.epoch == record.epoch && !server.live
+    })
+}
+
+/// A claim is renewed three times in its length (decision 2).
+fn renew_every(lease: Option<Duration>) -> Duration {
+    lease.map_or(RENEW_EVERY, |lease| lease / 3)
 }
 
 /// Takes the database over. A recorded owner whose process is provably gone does not hold it any longer.
@@ -214,12 +275,19 @@ async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerErr
     );
     piw_fault::point!("server::before_reap");
     let reaped = registry::reap(left, REAP_GRACE).await;
+    // Daemons that left their group and lost their parent are in no record; their environment still says whose they are.
+    let prefix = Marks::of_any_server(&options.places);
+    let daemons = marker::end(&prefix, REAP_GRACE).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot look for daemons of the last server");
+        0
+    });
     piw_fault::point!("server::after_reap");
     Scratch::clear_all(&options.places);
     let recovered = state.recover().await?;
     piw_fault::point!("server::recovered");
     tracing::info!(
         reaped,
+        daemons,
         claimable = recovered.claimable,
         parked = recovered.parked,
         "recovered"
@@ -229,12 +297,13 @@ async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerErr
 
 type Assembled = (Arc<Server>, Supervisor, mpsc::Receiver<crate::server::StopRequest>);
 
-fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembled, ServerError> {
-    let registry = Arc::new(Registry::new(options.places.children()));
+fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock) -> Result<Assembled, ServerError> {
+    let registry = Arc::new(Registry::new(options.places.children(), Some(lock.place())));
     let spawner = Spawner::start(
         options.internal_exe.clone(),
         options.places.clone(),
         Arc::clone(&registry),
+        epoch,
     )
     .map_err(ServerError::Runtime)?;
     let live = Arc::new(LiveRunners::default());
@@ -247,6 +316,7 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembl
         live: Arc::clone(&live),
         output,
         owns_process: options.signals,
+        overrun: options.overrun.unwrap_or(OVERRUN),
     };
     let (stop, requests) = mpsc::channel(16);
     let publisher = Publisher::start(state.clone(), &epoch.to_string());
@@ -271,8 +341,8 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64) -> Result<Assembl
 }
 
 /// Renews the server's claim and those of its runners; correctness never depends on it.
-async fn renew(state: State, live: Arc<LiveRunners>, lost: mpsc::Sender<StateError>) {
-    let mut tick = tokio::time::interval(RENEW_EVERY);
+async fn renew(state: State, live: Arc<LiveRunners>, every: Duration, lost: mpsc::Sender<StateError>) {
+    let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -63,10 +63,15 @@ pub struct ServerOptions {
     pub workflows: Option<WorkflowLister>,
     /// Whether SIGTERM and SIGINT stop the server. Off for a server inside another process.
     pub signals: bool,
+    /// Length of claims instead of 30 s, for tests of takeovers.
+    pub lease: Option<Duration>,
+    /// How long past a node's budget its runner may take to end it, instead of 90 s, for tests of runners that hang.
+    pub overrun: Option<Duration>,
 }
 
 impl ServerOptions {
-    /// Options from the environment: `PIW_STATE_DIR`, `PIW_SOCKET`, `PIW_MAX_RUNNERS`, `PIW_IDLE_EXIT_SECONDS` (0: never).
+    /// Options from the environment: `PIW_STATE_DIR`, `PIW_SOCKET`, `PIW_MAX_RUNNERS`, `PIW_IDLE_EXIT_SECONDS` (0: never), and
+    /// for tests `PIW_LEASE_MS` and `PIW_OVERRUN_MS`.
     ///
     /// # Errors
     /// A place that cannot be used or a setting out of its range.
@@ -88,6 +93,8 @@ impl ServerOptions {
             detached,
             workflows: None,
             signals: true,
+            lease: number("PIW_LEASE_MS", 300, 600_000)?.map(Duration::from_millis),
+            overrun: number("PIW_OVERRUN_MS", 0, 600_000)?.map(Duration::from_millis),
         })
     }
 }

@@ -131,6 +131,12 @@ impl Places {
         self.state_dir.join("server")
     }
 
+    /// The server lock.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.server_dir().join("server.lock")
+    }
+
     /// Record of the process that holds the server lock.
     #[must_use]
     pub fn lock_record(&self) -> PathBuf {

@@ -25,14 +25,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens. A socket that nobody answers on is stale and removed, which is why the lock must be held.
-    pub(crate) fn open(places: &Places, _held: &ServerLock) -> Result<Self, ServerError> {
+    /// Listens. A socket that nobody answers on is stale and removed, which is why the lock must be held. After a takeover the
+    /// old holder's socket is in its place.
+    pub(crate) fn open(places: &Places, held: &ServerLock) -> Result<Self, ServerError> {
         let path = places.socket.clone();
         let failed = |source| ServerError::Listen {
             path: path.clone(),
             source,
         };
-        remove_stale(&path).map_err(failed)?;
+        remove_stale(&path, held.took_over()).map_err(failed)?;
         let listener = UnixListener::bind(&path).map_err(failed)?;
         piw_fault::point!("server::socket_bound");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -90,7 +91,7 @@ impl Drop for Socket {
     }
 }
 
-fn remove_stale(path: &PathBuf) -> io::Result<()> {
+fn remove_stale(path: &PathBuf, took_over: bool) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -102,7 +103,8 @@ fn remove_stale(path: &PathBuf) -> io::Result<()> {
             "something that is no socket is in its place",
         ));
     }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    // Of a holder that was taken over from it was proved that it greets nobody, though the system still takes connections.
+    if !took_over && std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             "another program listens there",
@@ -114,12 +116,14 @@ fn remove_stale(path: &PathBuf) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::Gate;
 
     fn places() -> (tempfile::TempDir, Places, ServerLock) {
         let dir = tempfile::tempdir().expect("temporary directory");
         let places = Places::new(dir.path().join("state"), None).expect("places");
         places.prepare().expect("prepared");
-        let lock = ServerLock::acquire(&places).expect("lock");
+        let gate = Gate::enter(&places).expect("gate");
+        let lock = ServerLock::acquire(&places, &gate).expect("lock");
         (dir, places, lock)
     }
 

@@ -21,6 +21,8 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 const HANDSHAKE_LIMIT: u64 = 64 * 1024;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a holder of the lock may say nothing before another server is spawned, to take over if it may.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// What [`ensure_started`] needs.
 #[derive(Debug, Clone)]
@@ -83,6 +85,17 @@ pub enum StartError {
         /// Its log.
         log: PathBuf,
     },
+    /// A process holds the lock and answers nobody.
+    #[error(
+        "a server holds the lock{} but answered nobody for {} s: is it stopped? 30 s after it last worked, another start takes over from it",
+        pid.map_or_else(String::new, |pid| format!(" (pid {pid})")), timeout.as_secs()
+    )]
+    Unresponsive {
+        /// The process that the lock names.
+        pid: Option<u32>,
+        /// The limit.
+        timeout: Duration,
+    },
     /// No server accepted connections in time.
     #[error("no server accepted connections on {} within {} s; see {}", socket.display(), timeout.as_secs(), log.display())]
     TimedOut {
@@ -125,13 +138,23 @@ pub fn ensure_started(options: &StartOptions) -> Result<Started, StartError> {
                 Handshake::Failed { class, message } => return Err(StartError::Refused { class, message }),
             }
         }
-        // Another process is on its way up (or down): until it accepts, or lets go of the lock.
+        // Another process is on its way up (or down): until it accepts, or lets go of the lock. One that is stopped or hangs
+        // does neither; a server that is spawned then takes over once that one's claim has expired.
+        let mut silence = Instant::now();
         while lock::is_held(&options.places) {
             if accepts(&options.places) {
                 return Ok(Started::Spawned);
             }
             if Instant::now() >= deadline {
-                return Err(timed_out(options));
+                return Err(unresponsive(options));
+            }
+            if silence.elapsed() >= SILENCE {
+                silence = Instant::now();
+                match spawn_and_wait(options, deadline)? {
+                    Handshake::Ready => return Ok(Started::Spawned),
+                    Handshake::AlreadyRunning => {}
+                    Handshake::Failed { class, message } => return Err(StartError::Refused { class, message }),
+                }
             }
             std::thread::sleep(RETRY_PAUSE);
         }
@@ -152,6 +175,13 @@ pub fn accepts(places: &Places) -> bool {
     stream.set_read_timeout(Some(GREETING_TIMEOUT)).is_ok() && stream.read_exact(&mut first).is_ok()
 }
 
+fn unresponsive(options: &StartOptions) -> StartError {
+    StartError::Unresponsive {
+        pid: lock::read_record(&options.places).map(|record| record.pid),
+        timeout: options.timeout,
+    }
+}
+
 fn timed_out(options: &StartOptions) -> StartError {
     StartError::TimedOut {
         socket: options.places.socket.clone(),
@@ -167,6 +197,8 @@ fn spawn_and_wait(options: &StartOptions, deadline: Instant) -> Result<Handshake
         .args(["server", "run", "--detached"])
         .env(crate::paths::STATE_DIR_VAR, &options.places.state_dir)
         .env(crate::paths::SOCKET_VAR, &options.places.socket)
+        // Started inside a step, the server is none of its processes.
+        .env_remove(piw_process::marker::VARIABLE)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

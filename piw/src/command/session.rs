@@ -134,7 +134,7 @@ pub fn start(places: &Places) -> Result<piw_server::start::Started, Failure> {
     ensure_started(&options).map_err(|error| {
         let failure = Failure::new(Exit::Unavailable, error.to_string());
         match error {
-            StartError::Spawn(_) | StartError::Refused { .. } => failure,
+            StartError::Spawn(_) | StartError::Refused { .. } | StartError::Unresponsive { .. } => failure,
             StartError::Died { .. } | StartError::TimedOut { .. } => {
                 failure.hint("piw server logs shows what it wrote")
             }

@@ -55,6 +55,9 @@ fn human(session: &Session, view: &RunView) -> Result<String, Failure> {
     if let Some(reason) = &view.display.reason {
         facts.push(vec!["because".to_owned(), text::clean(reason).into_owned()]);
     }
+    if let Some(class) = &view.state.failure_class {
+        facts.push(vec!["failure".to_owned(), text::clean(class).into_owned()]);
+    }
     if !view.display.controls.is_empty() {
         facts.push(vec!["controls".to_owned(), view.display.controls.join(" ")]);
     }

@@ -246,6 +246,37 @@ pub async fn end_descendants(root: u32, grace: Duration, keep: &[u32]) -> io::Re
     Ok(ended)
 }
 
+/// Ends processes one by one, whatever their groups: SIGTERM to all, up to `grace` for them to leave, SIGKILL.
+///
+/// # Errors
+/// When the process table cannot be read or a signal is refused.
+pub async fn end_each(processes: &[ProcessIdentity], grace: Duration) -> io::Result<()> {
+    for process in processes {
+        signal_process(process, Signal::SIGTERM)?;
+        signal_process(process, Signal::SIGCONT)?;
+    }
+    let start = Instant::now();
+    let mut pause = POLL.0;
+    loop {
+        let mut living = Vec::new();
+        for process in processes {
+            if process.liveness()? == crate::Liveness::Running {
+                living.push(process);
+            }
+        }
+        if living.is_empty() || start.elapsed() > grace + KILL_WAIT {
+            return Ok(());
+        }
+        if start.elapsed() >= grace {
+            for process in living {
+                signal_process(process, Signal::SIGKILL)?;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL.1);
+    }
+}
+
 /// The kept processes and everything below them.
 fn spared(keep: &[u32]) -> io::Result<std::collections::HashSet<u32>> {
     let mut spared: std::collections::HashSet<u32> = keep.iter().copied().collect();

@@ -10,12 +10,14 @@
 //! | [`tree`] | the process table, descendants, the subreaper |
 //! | [`group`] | signals to groups; SIGTERM, a grace period, SIGKILL |
 //! | [`hold`] | a command in its own group that waits on a pipe before it executes |
+//! | [`marker`] | descendants that left their group and their parent, by a mark in their environment |
 //! | [`memory`] | giving freed memory back to the system |
 //! | [`role`] | preparing a child that speaks on file descriptor 3 |
 
 pub mod group;
 pub mod hold;
 pub mod identity;
+pub mod marker;
 pub mod memory;
 pub mod role;
 pub mod tree;

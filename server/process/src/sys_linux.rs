@@ -29,6 +29,15 @@ pub(crate) fn all() -> io::Result<Vec<ProcessInfo>> {
     Ok(found)
 }
 
+/// The value of a variable in the environment with which a process was executed; `None` when it has none or it cannot be read.
+pub(crate) fn environment_value(pid: u32, name: &str) -> Option<String> {
+    let block = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value = block
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
 /// Whether a start identity carries the running system's boot id.
 pub(crate) fn is_of_this_boot(start: &str) -> bool {
     start.split_once('/').is_some_and(|(boot, _)| boot == boot_id())

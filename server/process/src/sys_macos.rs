@@ -60,6 +60,11 @@ pub(crate) fn all() -> io::Result<Vec<ProcessInfo>> {
     Ok(found)
 }
 
+/// Other processes' environments are not read here.
+pub(crate) fn environment_value(_pid: u32, _name: &str) -> Option<String> {
+    None
+}
+
 /// Start identities hold wall-clock times, which no later boot repeats.
 pub(crate) fn is_of_this_boot(_start: &str) -> bool {
     true

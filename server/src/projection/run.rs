@@ -288,6 +288,7 @@ fn state_view(
         waiting_on: at.waiting_on.clone(),
         final_output: final_output.map(|value| contents.stored(Some(value))),
         error: None,
+        failure_class: facts.failure_class.clone(),
     })
 }
 

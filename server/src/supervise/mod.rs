@@ -16,3 +16,4 @@ pub(crate) mod spawn;
 mod sweep;
 
 pub(crate) use runner::Supervisor;
+pub(crate) use session::OVERRUN;

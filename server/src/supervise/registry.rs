@@ -16,6 +16,8 @@ use piw_process::{Liveness, ProcessIdentity, group};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use crate::lock::LockPlace;
+
 /// Schema of the file.
 const SCHEMA: &str = "pi-workflows.server-children.v1";
 /// Most groups that one runner may have registered at a time.
@@ -77,14 +79,17 @@ pub(crate) enum RegisterError {
 #[derive(Debug)]
 pub(crate) struct Registry {
     path: PathBuf,
+    /// The file belongs to whoever holds the server lock.
+    lock: Option<LockPlace>,
     entries: Mutex<HashMap<u32, Entry>>,
 }
 
 impl Registry {
     /// An empty registry that will be kept at `path`.
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf, lock: Option<LockPlace>) -> Self {
         Self {
             path,
+            lock,
             entries: Mutex::default(),
         }
     }
@@ -151,6 +156,9 @@ impl Registry {
     }
 
     fn write(&self, entries: &HashMap<u32, Entry>) -> io::Result<()> {
+        if self.lock.as_ref().is_some_and(|lock| !lock.is_ours()) {
+            return Err(io::Error::other("another server took over and keeps the registry now"));
+        }
         let document = Document {
             schema: SCHEMA.to_owned(),
             children: entries.values().cloned().collect(),
@@ -231,7 +239,7 @@ mod tests {
         let sleep = || Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep");
         let (mut left, mut innocent) = (sleep(), sleep());
         let identity = |pid| ProcessIdentity::of(pid).expect("process table").expect("alive");
-        let registry = Registry::new(path.clone());
+        let registry = Registry::new(path.clone(), None);
         registry
             .register(entry(Kind::Group, &identity(left.id()), 1))
             .expect("registered");
@@ -250,7 +258,7 @@ mod tests {
     #[test]
     fn groups_are_bounded_and_belong_to_their_runner() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let registry = Registry::new(dir.path().join("children.json"));
+        let registry = Registry::new(dir.path().join("children.json"), None);
         let made = |pid| ProcessIdentity { pid, start: "s".into() };
         for pid in 10..10 + u32::try_from(GROUPS_PER_RUNNER).expect("small") {
             registry

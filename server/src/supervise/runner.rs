@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use piw_process::{ProcessIdentity, group};
+use piw_process::{ProcessIdentity, group, marker};
 use piw_state::{Claimed, RunnerExit, RunnerOutcome, State, StateError};
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -40,6 +40,8 @@ pub(crate) struct Supervisor {
     pub(crate) output: PathBuf,
     /// Whether every child of this process belongs to this server.
     pub(crate) owns_process: bool,
+    /// How long past a node's own budget the runner may take to end the node itself.
+    pub(crate) overrun: Duration,
 }
 
 /// How a runner ended.
@@ -149,6 +151,7 @@ impl Supervisor {
             Err(error) => Err(End::Failed(error)),
         };
         let mut session = Session::new(&self.state, &self.registry, &self.live, claim, &identity, outgoing);
+        session.overrun = self.overrun;
         let end = match started {
             Ok(()) => session.talk(&mut incoming, orders, &mut spawned.child).await,
             Err(end) => end,
@@ -157,6 +160,9 @@ impl Supervisor {
         // Closes the channel: a runner that still lives knows that it has to leave.
         drop((session, incoming));
         let status = self.end(&end, &seen, &mut spawned.child, &identity).await;
+        if status.is_none_or(|status| !status.success()) || seen.exiting.is_none() {
+            self.end_marked(&claim.run_id).await;
+        }
         let (outcome, diagnostic) = classify(&end, &seen, status);
         let printed = self.keep_output(claimed, outcome, seen, spawned.capture).await;
         let diagnostic = diagnostic.map(|text| match printed.trim() {
@@ -207,6 +213,15 @@ impl Supervisor {
         status
     }
 
+    /// Ends what descends from the runner and was found by neither group nor parent.
+    async fn end_marked(&self, run_id: &str) {
+        match marker::end(&self.spawner.marks().of(run_id), GROUP_GRACE).await {
+            Ok(0) => {}
+            Ok(count) => tracing::warn!(run_id, count, "ended daemons that a runner left behind"),
+            Err(error) => tracing::warn!(run_id, %error, "cannot look for daemons that a runner left behind"),
+        }
+    }
+
     async fn end_groups(&self, runner: &ProcessIdentity) {
         let mut groups = tokio::task::JoinSet::new();
         for leader in self.registry.groups_of(runner) {
@@ -223,7 +238,7 @@ impl Supervisor {
 
     /// Keeps the output of user code, and of the runner itself when it ended badly; returns the latter.
     async fn keep_output(&self, claimed: &Claimed, outcome: RunnerOutcome, seen: Seen, capture: Capture) -> String {
-        let printed = if matches!(outcome, RunnerOutcome::Crashed | RunnerOutcome::TimedOut) {
+        let printed = if outcome.failure().is_some_and(|_| outcome != RunnerOutcome::ClaimLost) {
             capture.text().await
         } else {
             capture.discard();
@@ -242,24 +257,33 @@ impl Supervisor {
 
 /// The one outcome of an ended runner, and for a bad one what to tell people.
 fn classify(end: &End, seen: &Seen, status: Option<ExitStatus>) -> (RunnerOutcome, Option<String>) {
-    let crashed = |text: String| (RunnerOutcome::Crashed, Some(text));
+    let said = |outcome, text: String| (outcome, Some(text));
     match end {
         End::ClaimLost => (RunnerOutcome::ClaimLost, None),
         _ if seen.claim_lost => (RunnerOutcome::ClaimLost, None),
         _ if seen.ordered.is_some() => (RunnerOutcome::Cancelled, None),
-        End::StartupTimedOut => (
+        End::StartupTimedOut => said(
             RunnerOutcome::TimedOut,
-            Some("the runner did not become ready in time".to_owned()),
+            "the runner did not become ready in time".to_owned(),
         ),
-        End::NodeOverran => crashed("the node overran its budget and its runner did not end it".to_owned()),
-        End::Violation(message) => crashed(format!("protocolRejected: {message}")),
+        End::NodeOverran => said(
+            RunnerOutcome::Overran,
+            "the node overran its budget and its runner did not end it".to_owned(),
+        ),
+        End::Violation(message) => said(RunnerOutcome::ProtocolRejected, message.clone()),
         // Not the runner's fault: it is tried again once its exit can be recorded.
-        End::Failed(error) => (RunnerOutcome::Cancelled, Some(format!("serverUnavailable: {error}"))),
-        End::Lingered => crashed("the runner did not leave and was ended".to_owned()),
+        End::Failed(error) => said(RunnerOutcome::Unavailable, error.to_string()),
+        End::Lingered => said(
+            RunnerOutcome::Crashed,
+            "the runner did not leave and was ended".to_owned(),
+        ),
         End::Left => match status {
             Some(status) if status.success() && seen.exiting.is_some() => (RunnerOutcome::Exited, None),
-            Some(status) => crashed(format!("the runner ended: {status}")),
-            None => crashed("the runner closed its channel and was ended".to_owned()),
+            Some(status) => said(RunnerOutcome::Crashed, format!("the runner ended: {status}")),
+            None => said(
+                RunnerOutcome::Crashed,
+                "the runner closed its channel and was ended".to_owned(),
+            ),
         },
     }
 }

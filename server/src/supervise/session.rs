@@ -21,7 +21,7 @@ const STARTUP: Duration = Duration::from_secs(60);
 /// How long past a node's own budget the server waits for the runner to end the node itself: processes get a grace period,
 /// effects are read back, and the callbacks that plan the next step have 30 s each. The runner watches its own script
 /// thread, so this is for a runner that does not work at all.
-const OVERRUN: Duration = Duration::from_secs(90);
+pub(crate) const OVERRUN: Duration = Duration::from_secs(90);
 /// How long a runner may take to leave once it has no more to do.
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long a runner may take to abort its node, before it is ended from outside.
@@ -76,6 +76,8 @@ pub(crate) struct Session<'a> {
     pub(crate) identity: &'a ProcessIdentity,
     pub(crate) outgoing: Outgoing,
     pub(crate) seen: Seen,
+    /// See [`OVERRUN`].
+    pub(crate) overrun: Duration,
     /// When the server loses patience, and with what.
     deadline: Option<(Instant, Patience)>,
 }
@@ -105,6 +107,7 @@ impl<'a> Session<'a> {
             identity,
             outgoing,
             seen: Seen::default(),
+            overrun: OVERRUN,
             deadline: Some((Instant::now() + STARTUP, Patience::Startup)),
         }
     }
@@ -195,6 +198,10 @@ impl<'a> Session<'a> {
             )));
         }
         piw_fault::point!("server::runner_message");
+        if self.seen.claim_lost && !matches!(message.body, ChildBody::ProcessUnregister { .. }) {
+            // A stale child gets one answer. What it sends before it has read it is not looked at.
+            return Ok(());
+        }
         let reply = self.decide(&message, orders).await?;
         let outcome = reply.outcome;
         piw_fault::point!("server::before_runner_reply");
@@ -295,7 +302,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Registers a held process group: the runner's own direct child, under a live claim.
+    /// Registers a process before it does anything: the runner's own direct child, leading a group of its own, under a live
+    /// claim. A held command of a node and a headless agent are the same here: when the runner dies, the server ends the group
+    /// and awaits its end before the run can be claimed again.
     async fn register(
         &mut self,
         message: &ChildMessage,
@@ -306,12 +315,19 @@ impl<'a> Session<'a> {
     ) -> Result<ServerReply, End> {
         let refuse = |why: String| reply(message, ReplyOutcome::Rejected, Some(&why));
         match tree::info(pid) {
-            Ok(Some(info)) if info.start == start_identity && info.parent == self.identity.pid => {}
-            Ok(_) => {
+            Ok(Some(info)) if info.start != start_identity || info.parent != self.identity.pid => {
                 return Ok(refuse(format!(
                     "process {pid} ({label}) is no direct child of this runner"
                 )));
             }
+            // Ending it means ending its group, which must not be the runner's or anybody else's.
+            Ok(Some(info)) if info.group != pid => {
+                return Ok(refuse(format!(
+                    "process {pid} ({label}) does not lead a group of its own"
+                )));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(refuse(format!("process {pid} ({label}) does not exist"))),
             Err(error) => return Ok(refuse(format!("process {pid} cannot be looked up: {error}"))),
         }
         let checked = self.apply(message, orders).await?;
@@ -358,7 +374,7 @@ impl<'a> Session<'a> {
             return;
         }
         self.deadline = start.timeout_ms.map(|budget| {
-            let budget = Duration::from_millis(budget).saturating_add(OVERRUN);
+            let budget = Duration::from_millis(budget).saturating_add(self.overrun);
             (
                 Instant::now().checked_add(budget).unwrap_or_else(far_away),
                 Patience::Node,

@@ -8,6 +8,7 @@
 //! server's own settings, and with the server's places, so that a `piw` inside a step finds this server.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use std::process::Stdio;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use piw_process::ProcessIdentity;
 use piw_process::role::{RoleSetup, prepare};
+use piw_process::{ProcessIdentity, marker};
+use piw_protocol::canonical;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, oneshot};
@@ -28,9 +30,11 @@ use crate::paths::{self, Places};
 /// Most open files of a child.
 const OPEN_FILES: u64 = 4096;
 /// Settings of the server that a child must not inherit.
-const SERVER_ONLY: [&str; 4] = [
+const SERVER_ONLY: [&str; 6] = [
     "PIW_MAX_RUNNERS",
     "PIW_IDLE_EXIT_SECONDS",
+    "PIW_LEASE_MS",
+    "PIW_OVERRUN_MS",
     "PIW_LOG",
     "PIW_NO_AUTOSTART",
 ];
@@ -69,6 +73,7 @@ pub(crate) struct Spawned {
 
 struct Job {
     role: Role,
+    mark: String,
     reply: oneshot::Sender<io::Result<Spawned>>,
 }
 
@@ -77,6 +82,7 @@ struct Job {
 pub(crate) struct Spawner {
     jobs: mpsc::Sender<Job>,
     registry: Arc<Registry>,
+    marks: Marks,
     /// Taken from fork to registration, so that a sweep never meets a child that is not registered yet.
     order: Arc<Mutex<()>>,
 }
@@ -86,7 +92,8 @@ impl Spawner {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn start(executable: PathBuf, places: Places, registry: Arc<Registry>) -> io::Result<Self> {
+    pub(crate) fn start(executable: PathBuf, places: Places, registry: Arc<Registry>, epoch: u64) -> io::Result<Self> {
+        let marks = Marks::new(&places, epoch);
         let (jobs, queue) = mpsc::channel::<Job>();
         let runtime = tokio::runtime::Handle::current();
         thread::Builder::new()
@@ -95,13 +102,15 @@ impl Spawner {
             .spawn(move || {
                 let _inside = runtime.enter();
                 for job in queue {
+                    let spawned = spawn(&executable, &places, &job);
                     // A caller that gave up drops the child, which kills it.
-                    let _ = job.reply.send(spawn(&executable, &places, job.role));
+                    let _ = job.reply.send(spawned);
                 }
             })?;
         Ok(Self {
             jobs,
             registry,
+            marks,
             order: Arc::default(),
         })
     }
@@ -114,7 +123,8 @@ impl Spawner {
         let _order = self.order.lock().await;
         let (reply, answer) = oneshot::channel();
         let ended = || io::Error::other("the spawning thread ended");
-        self.jobs.send(Job { role, reply }).map_err(|_| ended())?;
+        let mark = self.marks.of(run_id.unwrap_or(role.name()));
+        self.jobs.send(Job { role, mark, reply }).map_err(|_| ended())?;
         let spawned = answer.await.map_err(|_| ended())??;
         let entry = Entry {
             kind: match role {
@@ -132,13 +142,41 @@ impl Spawner {
         Ok(spawned)
     }
 
+    /// How processes of this server's children are marked.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
     /// Nothing is spawned until the guard is dropped, and everything spawned before is registered.
     pub(crate) async fn pause(&self) -> impl Drop + '_ {
         self.order.lock().await
     }
 }
 
-fn spawn(executable: &Path, places: &Places, role: Role) -> io::Result<Spawned> {
+/// The marks of children and of everything below them: state directory, server epoch, run.
+#[derive(Debug, Clone)]
+pub(crate) struct Marks(String);
+
+impl Marks {
+    fn new(places: &Places, epoch: u64) -> Self {
+        Self(format!("{}{epoch}.", Self::of_any_server(places)))
+    }
+
+    /// Beginning of the marks of every server of a state directory, whatever its epoch.
+    pub(crate) fn of_any_server(places: &Places) -> String {
+        const DIGITS: usize = 24;
+        let digest = canonical::sha256_hex(places.state_dir.as_os_str().as_bytes());
+        format!("{}.", &digest[..DIGITS])
+    }
+
+    /// The mark of a run's processes, or of a child without a run.
+    pub(crate) fn of(&self, what: &str) -> String {
+        format!("{}{what}.", self.0)
+    }
+}
+
+fn spawn(executable: &Path, places: &Places, job: &Job) -> io::Result<Spawned> {
+    let role = job.role;
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut command = std::process::Command::new(executable);
@@ -148,6 +186,7 @@ fn spawn(executable: &Path, places: &Places, role: Role) -> io::Result<Spawned> 
         .current_dir("/")
         .env(paths::STATE_DIR_VAR, &places.state_dir)
         .env(paths::SOCKET_VAR, &places.socket)
+        .env(marker::VARIABLE, &job.mark)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -5,17 +5,13 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use piw_process::tree::ProcessInfo;
-use piw_process::{Liveness, ProcessIdentity, group, tree};
+use piw_process::{ProcessIdentity, group, tree};
 
 use super::registry::Registry;
 use super::spawn::Spawner;
-
-/// Pause between two looks at an ending orphan.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Ends every child of this process that is no registered resolver or runner, with all that is below it. Returns how many
 /// were found.
@@ -32,7 +28,7 @@ pub(crate) async fn end_orphans(registry: &Registry, spawner: &Spawner, grace: D
     for orphan in &orphans {
         // It may have changed its group: the process and its descendants are what is known.
         group::end_descendants(orphan.pid, grace, &[]).await?;
-        end_process(orphan, grace).await?;
+        group::end_each(std::slice::from_ref(orphan), grace).await?;
     }
     Ok(orphans.len())
 }
@@ -46,20 +42,4 @@ fn unknown_children(keep: &HashSet<u32>) -> io::Result<Vec<ProcessIdentity>> {
         .filter(|info| info.parent == own && !keep.contains(&info.pid) && !info.zombie)
         .map(ProcessInfo::identity)
         .collect())
-}
-
-/// SIGTERM, up to `grace`, SIGKILL; for one process whose group is not its own.
-async fn end_process(process: &ProcessIdentity, grace: Duration) -> io::Result<()> {
-    if !group::signal_process(process, Signal::SIGTERM)? {
-        return Ok(());
-    }
-    group::signal_process(process, Signal::SIGCONT)?;
-    let start = Instant::now();
-    while process.liveness()? == Liveness::Running {
-        if start.elapsed() > grace {
-            group::signal_process(process, Signal::SIGKILL)?;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(())
 }

@@ -146,13 +146,20 @@ impl Bench {
         self.db.execute_batch("BEGIN IMMEDIATE")?;
         let (now, steady) = (self.clock.wall_ms(), self.clock.steady_ms());
         if let Some(own) = &self.own {
-            crate::server::check_and_renew(&self.db, own, now, steady, &self.boot)?;
+            let at = crate::lease::Moment {
+                now,
+                steady,
+                boot: &self.boot,
+                lease: crate::lease::LEASE_MS,
+            };
+            crate::server::check_and_renew(&self.db, own, &at)?;
         }
         let mut tx = Tx {
             db: &self.db,
             now,
             steady,
             boot: &self.boot,
+            lease: crate::lease::LEASE_MS,
             own: &mut self.own,
             cache: &mut self.cache,
             changes: Changes::default(),

@@ -283,6 +283,14 @@ pub(crate) fn resolve(
     tx.db
         .prepare_cached("UPDATE effect_attempts SET detail = ?3 WHERE effect = ?1 AND number = ?2")?
         .execute((row.id, row.attempts, crate::live::bounded(&detail)))?;
+    // A person's word on the effect decides its visit, not the budget that ran out before.
+    tx.db
+        .prepare_cached(
+            "UPDATE node_attempts SET status = 'interrupted' WHERE status = 'overran' AND id = (
+               SELECT n.latest_attempt FROM run_nodes n JOIN effects e ON e.node = n.node AND e.visit = n.visits
+                WHERE n.run = ?1 AND e.id = ?2)",
+        )?
+        .execute((live.key, row.id))?;
     live.ambiguous_effects = live.ambiguous_effects.saturating_sub(1);
     live.open_effects += u32::from(!state.is_settled());
     let payload = canonical::write_value(&serde_json::json!({ "attempt": row.attempts, "by": source }));

@@ -55,12 +55,17 @@ pub(crate) fn state(db: &Connection, live: &Live) -> Result<ExecutionState, Stat
         step_count: live.step_count,
         scopes,
         results: results.into_iter().map(|(_, result)| result).collect(),
-        position: position(live, &saved.position, &saved.visits)?,
+        position: position(db, live, &saved.position, &saved.visits)?,
         visits: saved.visits,
     })
 }
 
-fn position(live: &Live, saved: &SavedPosition, visits: &[VisitCount]) -> Result<Position, StateError> {
+fn position(
+    db: &Connection,
+    live: &Live,
+    saved: &SavedPosition,
+    visits: &[VisitCount],
+) -> Result<Position, StateError> {
     Ok(match saved {
         SavedPosition::Start => Position::Start,
         SavedPosition::Interrupted { node_id } => {
@@ -69,6 +74,7 @@ fn position(live: &Live, saved: &SavedPosition, visits: &[VisitCount]) -> Result
                 .find(|visit| visit.node_id == *node_id)
                 .map_or(1, |visit| visit.count);
             Position::Node {
+                overran: overran(db, live, node_id)?,
                 node_id: node_id.clone(),
                 visit,
             }
@@ -81,6 +87,15 @@ fn position(live: &Live, saved: &SavedPosition, visits: &[VisitCount]) -> Result
             return Err(StateError::Inconsistent(text));
         }
     })
+}
+
+/// Whether the node's newest attempt was ended by the server after its budget.
+fn overran(db: &Connection, live: &Live, node_id: &str) -> Result<bool, StateError> {
+    let mut statement = db.prepare_cached(
+        "SELECT 1 FROM run_nodes n JOIN node_attempts a ON a.id = n.latest_attempt
+          WHERE n.run = ?1 AND n.node = ?2 AND a.status = 'overran'",
+    )?;
+    Ok(statement.exists((live.key, live.graph.index(node_id)?))?)
 }
 
 type Ordered = Vec<((u64, u32), NodeResultState)>;

@@ -10,6 +10,7 @@
 //! | [`query`] | what views read |
 //! | [`command`], [`receipts`] | client commands on runs, each decided once |
 //! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
+//! | `active` | active time of attempts |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
 //! | [`content`], `value` | large values |
@@ -44,6 +45,7 @@ pub mod verify;
 pub mod vfs;
 pub mod view_content;
 
+mod active;
 mod aside;
 mod cache;
 mod child;

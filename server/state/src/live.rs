@@ -6,6 +6,7 @@
 use piw_protocol::run::RunStatus;
 use rusqlite::named_params;
 
+use crate::active;
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, NodeIndex};
@@ -160,13 +161,14 @@ impl Live {
         lease::clear(tx.db, self.key.0)
     }
 
-    /// Ends the unfinished attempt without a result: its visit is executed again, or the run ends.
+    /// Ends the unfinished attempt without a result: its visit is executed again (after `overran`: settled as timed out), or the
+    /// run ends.
     pub(crate) fn drop_attempt(&mut self, tx: &Tx<'_>, status: &'static str) -> Result<(), StateError> {
         let Some(current) = self.current.take() else {
             return Ok(());
         };
         self.progress.interrupt();
-        close_interval(tx, current.key)?;
+        active::cut(tx, &current)?;
         let mut statement = tx.db.prepare_cached(
             "UPDATE node_attempts SET status = ?2, finished_at = ?3, active_ms = (
                SELECT coalesce(sum(end_clock_ms - start_clock_ms), 0) FROM attempt_active_intervals WHERE attempt = ?1
@@ -180,16 +182,6 @@ impl Live {
         };
         self.event(tx, "node", &format!("node.{status}"), about)
     }
-}
-
-/// Closes the open active interval of an attempt, if it has one.
-pub(crate) fn close_interval(tx: &Tx<'_>, attempt: AttemptKey) -> Result<(), StateError> {
-    let mut statement = tx.db.prepare_cached(
-        "UPDATE attempt_active_intervals SET closed = 1, end_clock_ms = coalesce(end_clock_ms, start_clock_ms)
-          WHERE attempt = ?1 AND closed = 0",
-    )?;
-    statement.execute([attempt])?;
-    Ok(())
 }
 
 /// Stores a value of a run.

@@ -8,7 +8,8 @@ use piw_protocol::run::RunStatus;
 use rusqlite::named_params;
 use uuid::Uuid;
 
-use crate::cache::{Current, Live};
+use crate::active;
+use crate::cache::Live;
 use crate::command::read_sources;
 use crate::error::{ClaimLost, StateError};
 use crate::ids::RunKey;
@@ -66,7 +67,7 @@ impl State {
             for claim in &claims {
                 let result = renew(tx, claim)?;
                 if result.is_ok() {
-                    sample(tx, claim.run)?;
+                    active::sample(tx, claim.run)?;
                 }
                 renewed.push((claim.run, result));
             }
@@ -184,41 +185,12 @@ fn launch(
 pub(crate) fn renew(tx: &Tx<'_>, claim: &Claim) -> Result<Renewed, StateError> {
     let own = crate::server::own(tx)?;
     let held = lease::Held {
+        kind: "server",
         resource: claim.run.0,
         generation: claim.generation,
         owner_id: &own.server_id,
         token: &claim.token,
         epoch: Some(own.epoch),
     };
-    lease::renew(tx.db, &held, tx.now, tx.steady, tx.boot)
-}
-
-/// Records that the run's unfinished attempt was active until now.
-fn sample(tx: &mut Tx<'_>, run: RunKey) -> Result<(), StateError> {
-    let mut live = tx.cache.take(tx.db, run)?;
-    if let Some(current) = &mut live.current {
-        let mut statement = tx.db.prepare_cached(
-            "UPDATE attempt_active_intervals SET end_clock_ms = ?2 WHERE attempt = ?1 AND closed = 0 AND boot_id = ?3",
-        )?;
-        if !current.sampled || statement.execute((current.key, tx.steady, tx.boot))? == 0 {
-            open_interval(tx, current)?;
-            current.sampled = true;
-        }
-    }
-    tx.cache.put(live);
-    Ok(())
-}
-
-/// Opens an interval that began when the attempt did.
-fn open_interval(tx: &Tx<'_>, current: &Current) -> Result<(), StateError> {
-    let mut statement = tx.db.prepare_cached(
-        "INSERT INTO attempt_active_intervals (attempt, ordinal, boot_id, start_clock_ms, end_clock_ms, closed)
-         SELECT :attempt, coalesce(max(ordinal) + 1, 0), :boot, :start, :steady, 0
-           FROM attempt_active_intervals WHERE attempt = :attempt",
-    )?;
-    statement.execute(named_params! {
-        ":attempt": current.key, ":boot": tx.boot, ":start": current.started_steady.unwrap_or(tx.steady),
-        ":steady": tx.steady,
-    })?;
-    Ok(())
+    lease::renew(tx.db, &held, &tx.moment())
 }

@@ -6,8 +6,10 @@
 use piw_engine::attempt;
 use piw_engine::effect::Interruption;
 use piw_engine::failure::{FailureClass, ParkReason};
+use piw_protocol::canonical;
 use piw_protocol::child::{Command, CommandAction};
 use rusqlite::{Connection, named_params};
+use serde_json::json;
 
 use crate::cache::Live;
 use crate::effects;
@@ -28,8 +30,14 @@ pub enum RunnerOutcome {
     Cancelled,
     /// It missed the start-up deadline.
     TimedOut,
+    /// It did not end its node after the node's budget had run out.
+    Overran,
     /// By a signal, an error code or a lost channel.
     Crashed,
+    /// It broke the protocol.
+    ProtocolRejected,
+    /// The server could not decide its messages.
+    Unavailable,
     /// It was told that its claim is gone.
     ClaimLost,
     /// Its server died.
@@ -40,9 +48,9 @@ impl RunnerOutcome {
     const fn name(self) -> &'static str {
         match self {
             Self::Exited => "exited",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timedOut",
-            Self::Crashed => "crashed",
+            Self::Cancelled | Self::Unavailable => "cancelled",
+            Self::TimedOut | Self::Overran => "timedOut",
+            Self::Crashed | Self::ProtocolRejected => "crashed",
             Self::ClaimLost => "claimLost",
             Self::Orphaned => "orphaned",
         }
@@ -50,7 +58,32 @@ impl RunnerOutcome {
 
     /// Whether the server caused the end: such exits never count as crashes.
     const fn is_caused(self) -> bool {
-        matches!(self, Self::Cancelled | Self::ClaimLost | Self::Orphaned)
+        matches!(
+            self,
+            Self::Cancelled | Self::Unavailable | Self::ClaimLost | Self::Orphaned
+        )
+    }
+
+    /// The failure behind it; `None` when nothing failed.
+    #[must_use]
+    pub const fn failure(self) -> Option<FailureClass> {
+        match self {
+            Self::Exited | Self::Cancelled => None,
+            Self::TimedOut | Self::Overran => Some(FailureClass::RunnerTimedOut),
+            Self::Crashed => Some(FailureClass::RunnerCrashed),
+            Self::ProtocolRejected => Some(FailureClass::ProtocolRejected),
+            Self::Unavailable | Self::Orphaned => Some(FailureClass::ServerUnavailable),
+            Self::ClaimLost => Some(FailureClass::ClaimLost),
+        }
+    }
+
+    /// How the attempt that it left behind is recorded.
+    const fn attempt_status(self) -> &'static str {
+        match self {
+            Self::Cancelled | Self::Unavailable | Self::ClaimLost => "interrupted",
+            Self::Overran => "overran",
+            Self::Exited | Self::TimedOut | Self::Crashed | Self::ProtocolRejected | Self::Orphaned => "crashed",
+        }
     }
 }
 
@@ -191,11 +224,7 @@ pub(crate) fn exited(tx: &mut Tx<'_>, exit: &RunnerExit) -> Result<AfterExit, St
         .execute((launch.run, launch.generation))?;
     tx.changes.claimable = true;
     let mut live = tx.cache.take(tx.db, launch.run)?;
-    let payload = format!(
-        "{{\"generation\":{},\"outcome\":\"{}\"}}",
-        launch.generation,
-        exit.outcome.name()
-    );
+    let payload = exit_payload(exit, launch.generation);
     live.event(
         tx,
         "runner",
@@ -208,12 +237,30 @@ pub(crate) fn exited(tx: &mut Tx<'_>, exit: &RunnerExit) -> Result<AfterExit, St
     tx.changes.run(live.key, &live.run_id, true);
     let holds = holds_claim(tx.db, &launch)?;
     let after = if holds {
-        abandoned(tx, &mut live, &launch, exit.outcome)?
+        abandoned(tx, &mut live, &launch, exit)?
     } else {
         AfterExit::Nothing
     };
     live.save(tx, if holds { Bump::Execution } else { Bump::View })?;
     Ok(after)
+}
+
+/// What the trace shows of an exit.
+fn exit_payload(exit: &RunnerExit, generation: u64) -> String {
+    let mut payload = json!({ "generation": generation, "outcome": exit.outcome.name() });
+    if let Some(class) = exit.outcome.failure() {
+        payload["failure"] = class.as_str().into();
+    }
+    if let Some(why) = first_line(exit) {
+        payload["why"] = why.into();
+    }
+    String::from_utf8_lossy(&canonical::write_value(&payload)).into_owned()
+}
+
+/// The sentence of a diagnostic; what the runner printed follows it.
+fn first_line(exit: &RunnerExit) -> Option<&str> {
+    let line = exit.diagnostic.as_deref()?.lines().next()?;
+    Some(bounded(line)).filter(|line| !line.is_empty())
 }
 
 /// Whether the run is still claimed for this launch.
@@ -224,48 +271,42 @@ fn holds_claim(db: &Connection, launch: &Launched) -> Result<bool, StateError> {
 }
 
 /// Takes a run back from a runner that is gone without having ended, parked or handed it over.
-fn abandoned(
-    tx: &mut Tx<'_>,
-    live: &mut Live,
-    launch: &Launched,
-    outcome: RunnerOutcome,
-) -> Result<AfterExit, StateError> {
+fn abandoned(tx: &mut Tx<'_>, live: &mut Live, launch: &Launched, exit: &RunnerExit) -> Result<AfterExit, StateError> {
+    let outcome = exit.outcome;
     let progressed = launch.ready_revision.is_some_and(|revision| live.revision > revision);
-    let had_attempt = live.current.is_some();
-    let caused = outcome.is_caused();
-    live.drop_attempt(
-        tx,
-        if caused && outcome != RunnerOutcome::Orphaned {
-            "interrupted"
-        } else {
-            "crashed"
-        },
-    )?;
-    if had_attempt && !caused {
+    let overran = outcome == RunnerOutcome::Overran && live.current.is_some();
+    if live.current.is_some() && !outcome.is_caused() && !overran {
         live.crash_streak += 1;
     }
-    let uncertain = effects::interrupt(tx, live, Interruption::Killed)?;
-    let exit = attempt::RunnerExit {
+    live.drop_attempt(tx, outcome.attempt_status())?;
+    let how = if overran {
+        Interruption::TimedOut
+    } else {
+        Interruption::Killed
+    };
+    let uncertain = effects::interrupt(tx, live, how)?;
+    let left = attempt::RunnerExit {
         run_settled: false,
-        by_server: caused,
+        // The next generation has something to commit: that the node timed out.
+        by_server: outcome.is_caused() || overran,
         advanced: progressed,
         crashes_in_a_row: live.crash_streak,
     };
-    let reason = match attempt::after_exit(&exit) {
+    let reason = match attempt::after_exit(&left) {
         _ if uncertain > 0 || live.ambiguous_effects > 0 => Some(ParkReason::EffectAmbiguous),
         attempt::AfterExit::Park(_) if outcome == RunnerOutcome::TimedOut && !progressed => {
             Some(ParkReason::RunnerTimedOut)
         }
+        attempt::AfterExit::Park(_) if outcome == RunnerOutcome::ProtocolRejected => Some(ParkReason::ProtocolRejected),
         attempt::AfterExit::Park(reason) => Some(reason),
         attempt::AfterExit::Requeue | attempt::AfterExit::Nothing => None,
     };
-    let claimable = reason.is_none();
     live.park(
         tx,
         &Park {
-            claimable,
+            claimable: reason.is_none(),
             reason: reason.map(ParkReason::as_str),
-            detail: reason.map(ParkReason::explain),
+            detail: reason.and_then(|_| first_line(exit)),
         },
     )?;
     next_action(tx, live)?;

@@ -334,7 +334,8 @@ CREATE TABLE runner_messages (
 
 -- ---------------------------------------------------------------------------------------------------------------- execution
 
--- One execution of a node. A finished attempt is a step (run_steps); a crashed or interrupted one is not.
+-- One execution of a node. A finished attempt is a step (run_steps); a crashed or interrupted one is not. One that overran was
+-- ended by the server after its budget: the next generation settles its visit as timed out without executing it.
 CREATE TABLE node_attempts (
   id             INTEGER PRIMARY KEY,
   run            INTEGER NOT NULL REFERENCES runs(id),
@@ -342,7 +343,7 @@ CREATE TABLE node_attempts (
   node           INTEGER NOT NULL,
   visit          INTEGER NOT NULL,           -- ordinal of the visit of the node in the whole chain, from 1
   generation     INTEGER NOT NULL,
-  status         TEXT NOT NULL CHECK (status IN ('active', 'waiting', 'finished', 'crashed', 'interrupted', 'cancelled')),
+  status         TEXT NOT NULL CHECK (status IN ('active', 'waiting', 'finished', 'crashed', 'interrupted', 'overran', 'cancelled')),
   outcome        TEXT CHECK (outcome IN ('ok', 'timed_out', 'failed', 'cancelled')),
   started_at     INTEGER NOT NULL,
   finished_at    INTEGER,

@@ -3,12 +3,12 @@
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 use crate::error::{ClaimLost, StateError};
-use crate::lease::{self, LEASE_MS, Token};
+use crate::lease::{self, Moment, Token};
 use crate::state::State;
 use crate::writer::{Authority, Tx};
 
-/// A write renews the server's claim when its heartbeat is older than this.
-const RENEW_AFTER_MS: i64 = 5_000;
+/// A write renews the server's claim when its heartbeat is older than this part of its length.
+const RENEW_AFTER: i64 = 6;
 
 /// Who a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl State {
     pub async fn renew_server(&self) -> Result<(), StateError> {
         self.write("renew_server", Authority::None, |tx| {
             let own = tx.own.clone().ok_or(StateError::NoEpoch)?;
-            renew(tx.db, &own, tx.now, tx.steady, tx.boot)
+            renew(tx.db, &own, &tx.moment())
         })
         .await
     }
@@ -216,38 +216,40 @@ fn take(
 }
 
 /// The fence of every write: the database must name this server by a claim that has not expired. Renews an old heartbeat.
-pub(crate) fn check_and_renew(
-    db: &Connection,
-    own: &OwnEpoch,
-    now: i64,
-    steady: i64,
-    boot: &str,
-) -> Result<(), StateError> {
+pub(crate) fn check_and_renew(db: &Connection, own: &OwnEpoch, at: &Moment<'_>) -> Result<(), StateError> {
     let mut statement = db.prepare_cached(
         "SELECT expires_clock_ms FROM leases WHERE resource = ?1 AND generation = ?2 AND token_hash = ?3 AND owner_id = ?4
            AND boot_id = ?5 AND expires_clock_ms > ?6",
     )?;
     let expires: Option<i64> = statement
         .query_row(
-            (own.resource, own.epoch, own.token.hash(), &own.server_id, boot, steady),
+            (
+                own.resource,
+                own.epoch,
+                own.token.hash(),
+                &own.server_id,
+                at.boot,
+                at.steady,
+            ),
             |row| row.get(0),
         )
         .optional()?;
     match expires {
-        Some(expires) if expires - steady > LEASE_MS - RENEW_AFTER_MS => Ok(()),
-        _ => renew(db, own, now, steady, boot),
+        Some(expires) if expires - at.steady > at.lease - at.lease / RENEW_AFTER => Ok(()),
+        _ => renew(db, own, at),
     }
 }
 
-fn renew(db: &Connection, own: &OwnEpoch, now: i64, steady: i64, boot: &str) -> Result<(), StateError> {
+fn renew(db: &Connection, own: &OwnEpoch, at: &Moment<'_>) -> Result<(), StateError> {
     let held = lease::Held {
+        kind: "server",
         resource: own.resource,
         generation: own.epoch,
         owner_id: &own.server_id,
         token: &own.token,
         epoch: None,
     };
-    match lease::renew(db, &held, now, steady, boot)? {
+    match lease::renew(db, &held, at)? {
         Ok(()) => Ok(()),
         Err(lost) => Err(StateError::Fenced(lost)),
     }

@@ -121,6 +121,13 @@ impl State {
         self.writer.close();
     }
 
+    /// Sets how long claims hold that are taken or renewed from now on, instead of [`crate::lease::LEASE_MS`]: for tests that
+    /// wait for a claim to expire.
+    pub fn set_lease(&self, length: Duration) {
+        self.writer
+            .set_lease(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
+    }
+
     /// Why the disk did not take the newest write, for as long as no later one succeeded.
     #[must_use]
     pub fn write_error(&self) -> Option<String> {

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,6 +19,7 @@ use crate::cache::RunCache;
 use crate::changes::{Changes, Feeds};
 use crate::clock::Clock;
 use crate::error::StateError;
+use crate::lease::{LEASE_MS, Moment};
 use crate::open::OpenError;
 use crate::server::OwnEpoch;
 
@@ -65,6 +67,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) steady: i64,
     /// This boot.
     pub(crate) boot: &'a str,
+    /// How long a claim that is taken or renewed holds, in milliseconds.
+    pub(crate) lease: i64,
     /// The owned epoch, once taken.
     pub(crate) own: &'a mut Option<OwnEpoch>,
     /// Definitions and progress of runs.
@@ -73,19 +77,34 @@ pub(crate) struct Tx<'a> {
     pub(crate) changes: Changes,
 }
 
+impl Tx<'_> {
+    /// The readings of this job.
+    pub(crate) fn moment(&self) -> Moment<'_> {
+        Moment {
+            now: self.now,
+            steady: self.steady,
+            boot: self.boot,
+            lease: self.lease,
+        }
+    }
+}
+
 /// Handle of the writer thread. The thread ends when the last handle is dropped, or by [`Writer::close`].
 #[derive(Clone)]
 pub(crate) struct Writer {
     jobs: SyncSender<Message>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    lease: Arc<AtomicI64>,
 }
 
 impl Writer {
     pub(crate) fn start(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds) -> Result<Self, OpenError> {
         let (jobs, queue) = sync_channel(QUEUE);
+        let lease = Arc::new(AtomicI64::new(LEASE_MS));
+        let of_thread = Arc::clone(&lease);
         let thread = thread::Builder::new()
             .name("state-write".to_owned())
-            .spawn(move || Thread::new(db, clock, feeds).serve(&queue))
+            .spawn(move || Thread::new(db, clock, feeds, of_thread).serve(&queue))
             .map_err(|error| OpenError::Other {
                 path: std::path::PathBuf::new(),
                 detail: format!("cannot start the writer thread: {error}"),
@@ -93,7 +112,13 @@ impl Writer {
         Ok(Self {
             jobs,
             thread: Arc::new(Mutex::new(Some(thread))),
+            lease,
         })
+    }
+
+    /// Sets how long claims hold that are taken or renewed from now on.
+    pub(crate) fn set_lease(&self, milliseconds: i64) {
+        self.lease.store(milliseconds, Ordering::Relaxed);
     }
 
     /// Finishes what is queued, ends the thread and waits for it.
@@ -172,6 +197,7 @@ struct Thread {
     clock: Arc<dyn Clock>,
     feeds: Feeds,
     boot: String,
+    lease: Arc<AtomicI64>,
     own: Option<OwnEpoch>,
     cache: RunCache,
     /// Why the group's transaction is gone before its commit.
@@ -179,13 +205,14 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds) -> Self {
+    fn new(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds, lease: Arc<AtomicI64>) -> Self {
         let boot = clock.boot_id();
         Self {
             db,
             clock,
             feeds,
             boot,
+            lease,
             own: None,
             cache: RunCache::default(),
             lost: None,
@@ -281,6 +308,7 @@ impl Thread {
             now,
             steady,
             boot: &self.boot,
+            lease: self.lease.load(Ordering::Relaxed),
             own: &mut self.own,
             cache: &mut self.cache,
             changes: Changes::default(),
@@ -392,7 +420,13 @@ impl Thread {
     /// The database must still name this server, by a claim that has not expired.
     fn check_epoch(&mut self) -> Result<(), StateError> {
         let own = self.own.as_ref().ok_or(StateError::NoEpoch)?;
-        crate::server::check_and_renew(&self.db, own, self.clock.wall_ms(), self.clock.steady_ms(), &self.boot)
+        let at = Moment {
+            now: self.clock.wall_ms(),
+            steady: self.clock.steady_ms(),
+            boot: &self.boot,
+            lease: self.lease.load(Ordering::Relaxed),
+        };
+        crate::server::check_and_renew(&self.db, own, &at)
     }
 }
 

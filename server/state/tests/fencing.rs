@@ -97,6 +97,16 @@ async fn each_loss_has_its_reason() {
         .cancel_run(command(Operation::RunCancel, "c"), id, None)
         .await
         .expect("cancel");
+    // The command took the lapsed claim over.
+    assert_eq!(lost(&runner.step("a", json!(1), "b", 1).await), "generationChanged");
+    let id = start(&state, &two(), "k2").await;
+    let mut runner = Runner::launch(&state).await;
+    accepted(&runner.begin("a", 1).await);
+    state
+        .cancel_run(command(Operation::RunCancel, "c2"), id, None)
+        .await
+        .expect("cancel");
+    // Its own claim was released.
     assert_eq!(lost(&runner.step("a", json!(1), "b", 1).await), "missingAuthority");
     assert_eq!(state.verify().await.expect("verify"), vec![]);
 }

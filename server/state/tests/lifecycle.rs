@@ -171,7 +171,8 @@ async fn pause_and_resume_repeat_only_the_unfinished_node() {
         told.state.position,
         Position::Node {
             node_id: "b".to_owned(),
-            visit: 1
+            visit: 1,
+            overran: false,
         }
     );
     assert_eq!(told.state.results.len(), 1);
@@ -609,7 +610,8 @@ async fn mounts_are_entered_left_and_entered_anew() {
                 told.position,
                 Position::Node {
                     node_id: "m/x".to_owned(),
-                    visit: 2
+                    visit: 2,
+                    overran: false,
                 }
             );
             assert_eq!(told.results, vec![]);

@@ -321,7 +321,7 @@ impl Runner {
         let index_of = |id: &str| self.nodes.iter().position(|(name, _)| name == id).expect("a node");
         let (mut index, visit) = match &command.state.position {
             Position::Start => (0, 1),
-            Position::Node { node_id, visit } => (index_of(node_id), *visit),
+            Position::Node { node_id, visit, .. } => (index_of(node_id), *visit),
             Position::After { node_id } => (index_of(node_id) + 1, 1),
         };
         if index == self.nodes.len() {

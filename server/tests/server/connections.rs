@@ -193,6 +193,8 @@ fn a_second_server_is_refused_and_the_first_stays() {
         detached: false,
         workflows: None,
         signals: false,
+        lease: None,
+        overrun: None,
     };
     let error = piw_server::run(&options).unwrap_err();
     assert_eq!(error.class(), "alreadyRunning");

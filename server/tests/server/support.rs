@@ -40,6 +40,8 @@ impl TestServer {
             detached: false,
             workflows: None,
             signals: false,
+            lease: None,
+            overrun: None,
         };
         let thread = thread::spawn(move || piw_server::run(&options));
         let server = Self {

@@ -73,6 +73,9 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
     if let Some(reason) = &view.display.reason {
         rows.fact("reason", reason, theme.warning());
     }
+    if let Some(class) = &view.state.failure_class {
+        rows.fact("failure", class, theme.warning());
+    }
     if view.possibly_interrupted {
         rows.fact(
             "note",

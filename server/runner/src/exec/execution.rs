@@ -48,6 +48,8 @@ pub(crate) struct Execution<'d, H> {
     context: Context<'d, H>,
     inputs: InputCallbacks,
     progress: Progress,
+    /// The first attempt only settles that its visit timed out.
+    overran: bool,
 }
 
 impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
@@ -58,6 +60,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             context,
             inputs,
             progress,
+            overran: false,
         }
     }
 
@@ -102,6 +105,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
             }
             let (end, active) = match ahead.take() {
                 Some(executed) => executed?,
+                None if std::mem::take(&mut self.overran) => overran(&attempt),
                 None => self.execute(&attempt).await?,
             };
             let stuck = end.stuck;
@@ -137,6 +141,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         for scope in state.scopes {
             host.open_scope(&scope.mount, &client.value(scope.input).await?);
         }
+        self.overran = matches!(state.position, Position::Node { overran: true, .. });
         let after = match &state.position {
             Position::After { node_id } => Some(node_id.clone()),
             Position::Start | Position::Node { .. } => None,
@@ -410,6 +415,17 @@ type Executed = Result<(NodeEnd, Duration), Abort>;
 struct Answered {
     node_id: String,
     output: Value,
+}
+
+/// The end of a visit whose earlier attempt was ended from outside, and the time that it had.
+fn overran(attempt: &Attempt<'_>) -> (NodeEnd, Duration) {
+    let active = attempt.timeout.unwrap_or_default();
+    let message = format!(
+        "node \"{}\" did not end within its {} ms, nor did its runner end it; the server ended both",
+        attempt.node.id,
+        millis(active)
+    );
+    (NodeEnd::timed_out(message), active)
 }
 
 fn engine(error: &piw_engine::TransitionError) -> Abort {

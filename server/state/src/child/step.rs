@@ -11,11 +11,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Decided, Loaded, accept, refuse};
+use crate::active;
 use crate::cache::{Current, Live};
 use crate::effects;
 use crate::error::StateError;
 use crate::ids::{AttemptId, AttemptKey, NodeIndex};
-use crate::live::{About, Bump, End, close_interval};
+use crate::live::{About, Bump, End};
 use crate::names;
 use crate::queue::Claim;
 use crate::value::{self, Stored, maybe};
@@ -395,7 +396,7 @@ fn write_finish(
     details: Option<value::Prepared>,
 ) -> Result<(), StateError> {
     if current.sampled {
-        close_interval(tx, current.key)?;
+        active::close(tx, current.key)?;
     }
     let output = output
         .map(|value| value.store(tx.db, tx.now))

@@ -4,7 +4,7 @@ use piw_engine::effect::Interruption;
 use piw_engine::lifecycle;
 use piw_protocol::run::RunStatus;
 
-use super::{Controlled, Facts, accept, active_runner, expect, refuse};
+use super::{Controlled, Facts, accept, active_runner, expect, refuse, take_lapsed};
 use crate::effects;
 use crate::error::StateError;
 use crate::live::{About, End};
@@ -15,7 +15,7 @@ use crate::writer::Authority;
 impl State {
     /// Cancels a run: terminal, attempt and pending effects cancelled, applying effects ambiguous, claim released, all at
     /// once. The fenced runner is to be stopped then. Every claim on a run belongs to this server or to one that it replaced,
-    /// so there is no live claim of somebody else to respect.
+    /// so there is no live claim of somebody else to respect; a lapsed one is taken over first.
     ///
     /// # Errors
     /// When the write fails.
@@ -36,6 +36,7 @@ impl State {
                     return Ok(refuse(tx, live, &refusal));
                 }
                 stop = active_runner(tx, live.key)?;
+                take_lapsed(tx, &mut live)?;
                 live.drop_attempt(tx, "cancelled")?;
                 effects::interrupt(tx, &mut live, Interruption::Cancelled)?;
                 let end = End {

@@ -22,6 +22,8 @@ use piw_protocol::run::RunStatus;
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::RunKey;
+use crate::lease;
+use crate::live::About;
 use crate::receipts::{Decision, Receipted, error};
 use crate::value::maybe;
 use crate::writer::Tx;
@@ -172,6 +174,30 @@ fn accept(tx: &mut Tx<'_>, live: Live, message: Option<String>) -> Result<Decisi
         revision: Some(revision),
         receipt,
     })
+}
+
+/// Takes a lapsed claim over before a command changes its run: the generation moves on, so that whoever held the claim is told
+/// that it changed, and the takeover stands in the trace. The command releases it in the same transaction.
+fn take_lapsed(tx: &Tx<'_>, live: &mut Live) -> Result<(), StateError> {
+    let (server_id, epoch) = {
+        let own = crate::server::own(tx)?;
+        (own.server_id.clone(), own.epoch)
+    };
+    if lease::standing(tx, live.key.0, epoch)? != lease::Standing::Lapsed {
+        return Ok(());
+    }
+    let owner = lease::Owner {
+        kind: "control",
+        server_id: &server_id,
+        epoch: Some(epoch),
+    };
+    let generation = lease::seize(tx, live.key.0, &owner, &lease::Token::random()?)?;
+    let payload = format!("{{\"generation\":{generation}}}");
+    let about = About {
+        payload: Some(&payload),
+        ..About::default()
+    };
+    live.event(tx, "run", "run.claim_lapsed", about)
 }
 
 /// The runner that is active for a run, read before its claim is released.

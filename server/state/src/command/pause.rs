@@ -2,10 +2,10 @@
 
 use piw_engine::effect::Interruption;
 use piw_engine::failure::ParkReason;
-use piw_engine::lifecycle;
+use piw_engine::{lifecycle, limits};
 use piw_protocol::run::RunStatus;
 
-use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refuse};
+use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refuse, take_lapsed};
 use crate::cache::Live;
 use crate::effects;
 use crate::error::StateError;
@@ -37,6 +37,7 @@ impl State {
                     return Ok(refuse(tx, live, &refusal));
                 }
                 stop = active_runner(tx, live.key)?;
+                take_lapsed(tx, &mut live)?;
                 tx.db
                     .prepare_cached("UPDATE runs SET paused_at = ?2 WHERE id = ?1")?
                     .execute((live.key, tx.now))?;
@@ -91,12 +92,13 @@ impl State {
     }
 }
 
-/// Makes parked work ready for a new runner with a clean slate. A run that waits for an answer goes on waiting.
+/// Makes parked work ready for one more try. A run that waits for an answer goes on waiting.
 pub(super) fn go_on(tx: &mut Tx<'_>, live: &mut Live) -> Result<(), StateError> {
     tx.db
         .prepare_cached("UPDATE runs SET failure_class = NULL WHERE id = ?1")?
         .execute([live.key])?;
-    live.crash_streak = 0;
+    // One more crash parks it again.
+    live.crash_streak = live.crash_streak.min(limits::CRASHES_IN_A_ROW - 1);
     if live.status != RunStatus::Waiting {
         make_ready(tx, live.key, live.status)?;
     }

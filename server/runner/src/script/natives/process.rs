@@ -60,6 +60,9 @@ impl Spec {
         });
         command.env_clear();
         command.envs(self.env.as_ref().unwrap_or(&shared.options.env));
+        if let Some(mark) = std::env::var_os(piw_process::marker::VARIABLE) {
+            command.env(piw_process::marker::VARIABLE, mark);
+        }
         let stdio = |how: &str| if how == "ignore" { Stdio::null() } else { Stdio::piped() };
         command.stdin(if self.stdio[0] == "pipe" {
             Stdio::piped()

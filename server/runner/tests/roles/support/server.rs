@@ -276,7 +276,11 @@ impl Server {
             SavedPosition::Start => Position::Start,
             SavedPosition::Interrupted { node_id } => {
                 let visit = self.progress.visits(&self.definition, &node_id);
-                Position::Node { node_id, visit }
+                Position::Node {
+                    node_id,
+                    visit,
+                    overran: false,
+                }
             }
             SavedPosition::Answered { node_id } => Position::After { node_id },
             other => panic!("a generation cannot begin at {other:?}"),
