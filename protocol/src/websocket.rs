@@ -286,3 +286,81 @@ impl Flood {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    use super::*;
+
+    /// Both ends of a WebSocket and both ends of the byte stream behind the first.
+    async fn pair() -> (
+        WebSocketStream<DuplexStream>,
+        WebSocketStream<DuplexStream>,
+        DuplexStream,
+        DuplexStream,
+    ) {
+        let (near, far) = duplex(4096);
+        let server = WebSocketStream::from_raw_socket(near, Role::Server, Some(config())).await;
+        let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+        let (inner, outer) = duplex(4096);
+        (server, client, inner, outer)
+    }
+
+    #[tokio::test]
+    async fn frames_travel_both_ways_with_and_without_their_line_feed() {
+        let (mut server, mut client, inner, mut outer) = pair().await;
+        let carried = tokio::spawn(async move { carry(&mut server, inner, Rules::default()).await });
+        client.send(Message::Text("{\"a\":1}".into())).await.expect("taken");
+        let mut frame = [0; 8];
+        outer.read_exact(&mut frame).await.expect("a frame");
+        assert_eq!(&frame, b"{\"a\":1}\n");
+        let large = "x".repeat(MAX_FRAME - 1);
+        let frames = format!("{{}}\n{large}\n");
+        let sent = tokio::spawn(async move {
+            outer.write_all(frames.as_bytes()).await.expect("taken");
+            outer
+        });
+        let first = client.next().await.expect("a message").expect("a text");
+        assert_eq!(first, Message::Text("{}".into()));
+        let second = client.next().await.expect("a message").expect("a text");
+        assert_eq!(second.len(), large.len(), "the largest frame fits");
+        drop(sent.await.expect("sent"));
+        assert_eq!(carried.await.expect("carried"), End::StreamEnded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_gives_no_sign_of_life_is_given_up_and_one_that_answers_is_not() {
+        let rules = Rules {
+            keepalive: Some(Duration::from_secs(10)),
+            ..Rules::default()
+        };
+        let (mut server, mut client, inner, _outer) = pair().await;
+        let answering = tokio::spawn(async move { carry(&mut server, inner, rules).await });
+        let until = Instant::now() + Duration::from_secs(300);
+        // Reading answers the questions.
+        while let Ok(Some(Ok(message))) = tokio::time::timeout_at(until, client.next()).await {
+            assert!(message.is_ping(), "{message:?}");
+        }
+        assert!(!answering.is_finished(), "five minutes of idle life");
+        let silent = Instant::now();
+        let end = answering.await.expect("carried");
+        assert!(
+            matches!(&end, End::Failed(reason) if reason.contains("30 s")),
+            "{end:?}"
+        );
+        assert!(silent.elapsed() <= Duration::from_secs(31));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_are_counted_by_the_second() {
+        let mut flood = Flood::new(Some(3));
+        for _ in 0..3 {
+            assert_eq!(flood.count(), Ok(()));
+        }
+        assert_eq!(flood.count(), Err(Refusal::Flood(3)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(flood.count(), Ok(()));
+    }
+}

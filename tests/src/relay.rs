@@ -243,6 +243,15 @@ impl FakeSsh {
         made
     }
 
+    /// Keeps a shell around the command that takes no notice of signals and does not end with it.
+    #[must_use]
+    pub fn stubborn(self) -> Self {
+        let script = std::fs::read_to_string(self.path()).expect("a script");
+        let script = script.replace("exec '", "trap '' TERM HUP INT; '") + "while :; do sleep 1; done\n";
+        write_script(&self.path(), &script);
+        self
+    }
+
     /// Prints to standard error and exits instead of doing anything.
     ///
     /// # Panics

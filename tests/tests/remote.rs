@@ -142,6 +142,38 @@ fn ssh_ends_with_the_viewer_however_that_ends() {
 }
 
 #[test]
+fn an_ssh_that_does_not_leave_is_killed() {
+    let gpu = Home::new();
+    asking(&gpu, "asking", "A question");
+    let ssh = FakeSsh::new(&[("gpu", &gpu)]).stubborn();
+    let home = watcher(&ssh);
+    let mut viewer = Terminal::start(&home, &["--ssh", "gpu"], 40, 120);
+    viewer.wait("the run is shown", |screen| screen.contains("A question"));
+    viewer.send(b"q");
+    assert_eq!(viewer.wait_for_exit(), 0);
+    for (pid, _) in ssh.calls() {
+        assert!(!is_running(pid), "ssh is gone when the viewer is");
+    }
+}
+
+#[test]
+fn a_server_that_was_stopped_over_there_stays_stopped_and_is_found_again() {
+    let gpu = Home::new();
+    asking(&gpu, "asking", "A question");
+    let ssh = FakeSsh::new(&[("gpu", &gpu)]);
+    let home = watcher(&ssh);
+    let mut viewer = Terminal::start(&home, &["--ssh", "gpu"], 40, 120);
+    viewer.wait("the run can be answered", |screen| screen.contains("a answer"));
+    let _ = gpu.piw(&["server", "stop", "--now"]).exits(0);
+    viewer.wait("further attempts are counted", |screen| screen.contains("attempt 3 "));
+    assert!(gpu.server_pid().is_none(), "watching starts no server again");
+    viewer.send(b"H");
+    viewer.wait("the reason is shown", |screen| screen.contains("piw server start"));
+    let _ = gpu.piw(&["server", "start"]).exits(0);
+    viewer.wait("it is live again without a key", |screen| screen.contains("a answer"));
+}
+
+#[test]
 fn a_lost_machine_is_stale_with_attempt_and_delay_and_comes_back_by_itself() {
     let gpu = Home::new();
     asking(&gpu, "asking", "A question");

@@ -161,6 +161,8 @@ impl ChildStream {
         let count = self.stdout.read(&mut start[..1]).await.unwrap_or(0);
         if count == 1 && start[0] == b'{' {
             self.first = Some(b'{');
+            // Warnings on the way to a connection are no reason for its end.
+            self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return Ok(self);
         }
         let mut output = start[..count].to_vec();

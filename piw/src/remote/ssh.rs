@@ -29,7 +29,7 @@ const OPTIONS: [&str; 15] = [
     "ClearAllForwardings=yes",
     "-o",
     "ConnectTimeout=10",
-    // A network that is gone is noticed within fifteen seconds.
+    // A network that is gone is noticed after three questions without an answer.
     "-o",
     "ServerAliveInterval=5",
     "-o",

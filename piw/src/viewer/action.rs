@@ -53,6 +53,7 @@ pub enum Action {
     Restart,
     Answer,
     Review,
+    Hosts,
     Suspend,
 }
 
@@ -171,6 +172,7 @@ pub const ENTRIES: &[Entry] = &[
     entry(Action::Restart, &["R"], "restart the run", None),
     entry(Action::Answer, &["a"], "answer what the run waits for", None),
     entry(Action::Review, &["e"], "review an effect that may have happened", None),
+    entry(Action::Hosts, &["H"], "what is wrong with the hosts", None),
     entry(Action::Suspend, &["ctrl-z"], "back to the shell until fg", None),
     entry(Action::Quit, &["q", "ctrl-c"], "quit", None),
 ];

@@ -30,7 +30,7 @@ pub struct RunId {
 /// A watched server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// What it is called, neutralised.
+    /// What it is called, neutralised; empty for this machine's own server.
     pub name: String,
     /// Its connection.
     pub connection: ConnectionState,
@@ -151,11 +151,16 @@ impl Host {
     /// Why it is not connected, whole.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        match &self.connection {
-            ConnectionState::Reconnecting(retry) | ConnectionState::Blocked(retry) => Some(retry.reason.clone()),
-            ConnectionState::Stopped(error) => Some(error.to_string()),
-            ConnectionState::Connecting | ConnectionState::Connected { .. } => None,
-        }
+        let reason = match &self.connection {
+            ConnectionState::Reconnecting(retry) | ConnectionState::Blocked(retry) => retry.reason.clone(),
+            ConnectionState::Stopped(error) => error.to_string(),
+            ConnectionState::Connecting | ConnectionState::Connected { .. } => return None,
+        };
+        Some(if self.name.is_empty() {
+            reason
+        } else {
+            format!("{}: {reason}", self.name)
+        })
     }
 
     fn mark(&self, theme: &Theme) -> (&'static str, Style) {

@@ -222,4 +222,16 @@ fn what_is_wrong_with_a_host_is_said_once_and_on_a_click() {
         .unwrap();
     stage.click(5, row as u16);
     assert!(stage.frame().contains("attic: still gone"), "{}", stage.frame());
+    let mut stage = without_toasts(stage);
+    stage.press("H");
+    assert!(stage.frame().contains("attic: still gone"), "{}", stage.frame());
+}
+
+#[test]
+fn one_host_is_named_only_when_it_is_another_machine() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    assert!(stage.frame().contains("\n live  7 steps"), "{}", stage.frame());
+    stage.model.hosts = Hosts::new(&["gpu".to_owned()]);
+    stage.connection(HostId(0), connected());
+    assert!(stage.frame().contains("\n gpu · live  7 steps"), "{}", stage.frame());
 }

@@ -81,14 +81,15 @@ fn column_of(step: u64, cells: u16, total: u64) -> u16 {
 /// How current the view is, in words; the style says how bad that is.
 #[must_use]
 pub fn freshness(run: Option<&Run>, hosts: &Hosts, theme: &Theme) -> (String, Style) {
-    match run {
-        Some(run) if hosts.several() => {
-            let host = hosts.get(run.run_id.host);
-            let (text, style) = freshness_on(Some(run), &host.connection, theme);
-            (format!("{} · {text}", host.name), style)
-        }
-        None if hosts.several() => (hosts.summary(), theme.muted()),
-        _ => freshness_on(run, &hosts.get(HostId::default()).connection, theme),
+    if run.is_none() && hosts.several() {
+        return (hosts.summary(), theme.muted());
+    }
+    let host = hosts.get(run.map_or(HostId::default(), |run| run.run_id.host));
+    let (text, style) = freshness_on(run, &host.connection, theme);
+    if host.name.is_empty() {
+        (text, style)
+    } else {
+        (format!("{} · {text}", host.name), style)
     }
 }
 

@@ -205,8 +205,21 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Restart => return command(model, Command::Restart),
         Action::Answer => return command(model, Command::Answer(serde_json::Value::Null)),
         Action::Review => super::control::review(model),
+        Action::Hosts => hosts(model),
     }
     Vec::new()
+}
+
+/// Says of every host that is not connected why, whole.
+fn hosts(model: &mut Model) {
+    let troubles = model.hosts.iter().filter_map(|(_, host)| host.trouble());
+    let troubles: Vec<String> = troubles.collect();
+    if troubles.is_empty() {
+        model.toast("nothing is wrong with a host", false);
+    }
+    for trouble in troubles {
+        model.toast(&trouble, true);
+    }
 }
 
 fn next_part(model: &Model, by: usize) -> Part {

@@ -156,10 +156,8 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
 
 /// A click on a host says what is wrong with it, whole.
 fn host(model: &mut Model, id: HostId) {
-    let host = model.hosts.get(id);
-    if let Some(trouble) = host.trouble() {
-        let text = format!("{}: {trouble}", host.name);
-        model.toast(&text, true);
+    if let Some(trouble) = model.hosts.get(id).trouble() {
+        model.toast(&trouble, true);
     }
 }
 
