@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
+use piw_protocol::canonical;
 use piw_protocol::websocket::MESSAGES_PER_SECOND;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::Message;
 use piw_tests::home::Home;
@@ -33,7 +34,7 @@ fn chain(home: &Home) -> String {
     done["runId"].as_str().unwrap().to_owned()
 }
 
-/// A request as the protocol wants it: canonical, keys in order.
+/// A request as the protocol wants it.
 fn request(id: &str, operation: &str, run_id: Option<&str>, payload: &Value) -> String {
     let mut request = json!({
         "schema": "pi-workflows.client.v1", "type": "request", "requestId": id, "clientId": "raw",
@@ -42,8 +43,7 @@ fn request(id: &str, operation: &str, run_id: Option<&str>, payload: &Value) -> 
     if let Some(run_id) = run_id {
         request["runId"] = json!(run_id);
     }
-    // A JSON object of this library has its keys in order, which for ASCII names is the canonical one.
-    request.to_string()
+    String::from_utf8(canonical::to_vec(&request).unwrap()).unwrap()
 }
 
 #[test]

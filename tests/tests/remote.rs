@@ -168,7 +168,9 @@ fn a_server_that_was_stopped_over_there_stays_stopped_and_is_found_again() {
     viewer.wait("further attempts are counted", |screen| screen.contains("attempt 3 "));
     assert!(gpu.server_pid().is_none(), "watching starts no server again");
     viewer.send(b"H");
-    viewer.wait("the reason is shown", |screen| screen.contains("gpu: piw on gpu failed: no server"));
+    viewer.wait("the reason is shown", |screen| {
+        screen.contains("gpu: piw on gpu failed: no server")
+    });
     let _ = gpu.piw(&["server", "start"]).exits(0);
     viewer.wait("it is live again without a key", |screen| screen.contains("a answer"));
 }
