@@ -79,7 +79,7 @@ pub enum OpenError {
         wal: PathBuf,
     },
     /// The file or its directory cannot be written.
-    #[error("{} cannot be written: {detail}", path.display())]
+    #[error("{} cannot be written: {detail}. Give this user the right to write it and its directory, then start again", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
@@ -95,8 +95,16 @@ pub enum OpenError {
         detail: String,
     },
     /// The disk is full.
-    #[error("the disk that holds {} is full ({detail})", path.display())]
+    #[error("the disk that holds {} is full ({detail}). Make room, then start again", path.display())]
     DiskFull {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        detail: String,
+    },
+    /// The disk fails.
+    #[error("{} cannot be read or written: {detail}. Look at the disk and the system's log, then start again", path.display())]
+    Io {
         /// The file.
         path: PathBuf,
         /// Cause.
@@ -113,7 +121,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+    pub(crate) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         let path = path.to_path_buf();
         let detail = error.to_string();
         match error.sqlite_error_code() {
@@ -124,6 +132,7 @@ impl OpenError {
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked { path, detail },
             Some(ErrorCode::DiskFull) => Self::DiskFull { path, detail },
+            Some(ErrorCode::SystemIoFailure) => Self::Io { path, detail },
             _ => Self::Other { path, detail },
         }
     }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::error::StateError;
-use crate::open::{OpenError, open_reader};
+use crate::open::{FILE_NAME, OpenError, open_reader};
 
 type Work = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -36,7 +36,7 @@ impl Readers {
             detail,
         };
         for number in 0..count.max(1) {
-            let connection = open_reader(dir).map_err(|error| fail(error.to_string()))?;
+            let connection = open_reader(dir).map_err(|error| OpenError::from_sqlite(&dir.join(FILE_NAME), &error))?;
             let queue = Arc::clone(&queue);
             let thread = thread::Builder::new()
                 .name(format!("state-read-{number}"))
