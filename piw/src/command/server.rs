@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use piw_protocol::client::{Client, ClientOptions, UnixConnector};
 use piw_protocol::envelope::PACKAGE_VERSION;
 use piw_protocol::ops::{ServerStatusReport, ServerStop, WorkflowEntry};
 use piw_runner::discover::{self, Origin};
@@ -154,19 +155,20 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
         output::text(&format!("stopped the server of version {}\n", other.package_version))?;
         return Ok(true);
     }
-    let session = session::connect(Autostart::Never)?;
+    session::prepare(&places, Autostart::Never)?;
     let request = ServerStop {
         wait_ms: Some(args.wait.saturating_mul(1000)),
         now: args.now,
     };
     // A server that ends otherwise while it is being stopped is stopped, too: nobody has to wait until it is given up.
-    session.call(async {
+    let stopped = session::runtime()?.block_on(async {
+        let client = Client::start(UnixConnector::new(&places.socket), ClientOptions::impatient());
         tokio::select! {
-            stopped = session.client().server_stop(&request) => stopped.map(drop),
+            stopped = client.server_stop(&request) => stopped.map(drop),
             () = released(&places) => Ok(()),
         }
-    })?;
-    drop(session);
+    });
+    stopped.map_err(|error| session::failure(&error))?;
     let deadline = std::time::Instant::now() + LEAVE;
     while lock::is_held(&places) {
         if std::time::Instant::now() > deadline {

@@ -328,3 +328,6 @@ fn applied(key: &str, effect: &Effect, lines: &[Line<'_>], facts: &Facts, played
         format!("{effect:?} has only {parts:?}")
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -225,7 +225,12 @@ impl World {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let now = self.processes();
-            let left: Vec<&Process> = before.iter().filter(|process| now.contains(process)).collect();
+            // A start that was killed itself may have left the server that serves now.
+            let current = self.home.server_pid();
+            let left: Vec<&Process> = before
+                .iter()
+                .filter(|process| now.contains(process) && Some(process.pid) != current)
+                .collect();
             if left.is_empty() {
                 return;
             }
