@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 use piw_protocol::ops::{ContentRequest, PageRequest, RunFilter, RunList, RunsPage, RunsWatch};
 use piw_protocol::view::{ContentChunk, RunListPage, RunPage, RunView};
-use piw_state::State;
 use piw_state::query::counts::{self, StatusCounts};
+use piw_state::{Interest, State};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::projection::{ListFilter, Projector, ViewError, Window, content_chunk};
@@ -70,7 +70,7 @@ impl Publisher {
         let (commands, received) = mpsc::unbounded_channel();
         let projector = Projector::default();
         let task = Task {
-            changes: state.changes(),
+            changes: state.changes(Interest::Everything),
             state: state.clone(),
             projector: projector.clone(),
             server: server.into(),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use piw_state::State;
+use piw_state::{Interest, State};
 
 use crate::admissions::Admissions;
 use crate::paths;
@@ -16,7 +16,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// Claims and launches runs for ever.
 pub(crate) async fn schedule(state: State, supervisor: Supervisor, admissions: Admissions, most: usize) {
     let global_dir = paths::global_workflows().map(|path| path.to_string_lossy().into_owned());
-    let mut changes = state.changes();
+    let mut changes = state.changes(Interest::Claimable);
     let mut live = supervisor.live.count();
     let mut open = admissions.changes();
     loop {

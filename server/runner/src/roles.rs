@@ -41,7 +41,7 @@ pub fn run_runner(fd: RawFd) -> ExitCode {
 
 fn start<F>(fd: RawFd, role: &str, serve: impl FnOnce(UnixStream) -> F) -> ExitCode
 where
-    F: Future<Output = ExitCode>,
+    F: Future<Output = ExitCode> + Send + 'static,
 {
     match run(fd, serve) {
         Ok(code) => code,
@@ -55,14 +55,16 @@ where
 
 fn run<F>(fd: RawFd, serve: impl FnOnce(UnixStream) -> F) -> io::Result<ExitCode>
 where
-    F: Future<Output = ExitCode>,
+    F: Future<Output = ExitCode> + Send + 'static,
 {
     let stream = fd::adopt(fd)?;
     // Daemons of user code must not outlive it.
     piw_process::tree::become_subreaper()?;
     // One thread: user code has its own, everything else waits for something.
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let code = runtime.block_on(serve(stream));
+    // As a task of its own: what wakes the future that a runtime blocks on goes through the system, also from its own thread.
+    let served = runtime.block_on(async { tokio::spawn(serve(stream)).await });
+    let code = served.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     // A thread that never comes back must not keep the process.
     runtime.shutdown_timeout(Duration::ZERO);
     Ok(code)

@@ -78,6 +78,11 @@ pub(crate) struct Board {
 }
 
 impl Board {
+    /// Whether nobody watches anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.lists.is_empty()
+    }
+
     /// Somebody asks whether a run can be watched.
     pub(crate) fn join_run(&mut self, run_id: &Arc<str>, join: Join, now: Instant) {
         self.runs.entry(Arc::clone(run_id)).or_default().join(join, now);

@@ -84,6 +84,7 @@ impl Task {
         let mut reads = JoinSet::new();
         loop {
             // What is committed is known before anything is read: who was answered sees what was answered.
+            self.changes.listen(!board.is_empty());
             touch(&mut board, &self.changes.take());
             let now = Instant::now();
             for job in board.due(now) {

@@ -4,6 +4,7 @@
 //! writer adds to every feed right after each commit.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -60,19 +61,45 @@ pub struct RunChange {
     pub status: bool,
 }
 
+/// What a feed is told of. Waking a task on another thread is a system call, and most commits are nothing to most feeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Every change.
+    Everything,
+    /// Only that something may have become claimable.
+    Claimable,
+}
+
+impl Interest {
+    const fn covers(self, changes: &Changes) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Claimable => changes.claimable,
+        }
+    }
+}
+
 /// Receives changes. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct ChangeFeed {
     shared: Arc<Slot>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
+    interest: Interest,
+    muted: AtomicBool,
     changes: Mutex<Changes>,
     wake: Notify,
 }
 
 impl ChangeFeed {
+    /// Turns the feed off while nobody needs it, and on again. What is committed while it is off is never told: whoever turns
+    /// it on reads the state afterwards.
+    pub fn listen(&self, on: bool) {
+        self.shared.muted.store(!on, Ordering::SeqCst);
+    }
+
     /// Waits until something changed, and takes it. Cancel-safe.
     pub async fn next(&mut self) -> Changes {
         loop {
@@ -97,8 +124,13 @@ pub(crate) struct Feeds {
 }
 
 impl Feeds {
-    pub(crate) fn subscribe(&self) -> ChangeFeed {
-        let shared = Arc::new(Slot::default());
+    pub(crate) fn subscribe(&self, interest: Interest) -> ChangeFeed {
+        let shared = Arc::new(Slot {
+            interest,
+            muted: AtomicBool::new(false),
+            changes: Mutex::default(),
+            wake: Notify::new(),
+        });
         self.slots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +147,9 @@ impl Feeds {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|slot| {
                 let Some(slot) = slot.upgrade() else { return false };
+                if slot.muted.load(Ordering::SeqCst) || !slot.interest.covers(changes) {
+                    return true;
+                }
                 slot.changes
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -122,5 +157,49 @@ impl Feeds {
                 slot.wake.notify_one();
                 true
             });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimable() -> Changes {
+        Changes {
+            claimable: true,
+            ..Changes::default()
+        }
+    }
+
+    fn listed() -> Changes {
+        Changes {
+            list: true,
+            ..Changes::default()
+        }
+    }
+
+    #[test]
+    fn a_feed_hears_what_it_is_interested_in() {
+        let feeds = Feeds::default();
+        let (mut all, mut few) = (
+            feeds.subscribe(Interest::Everything),
+            feeds.subscribe(Interest::Claimable),
+        );
+        feeds.publish(&listed());
+        assert_eq!((all.take(), few.take()), (listed(), Changes::default()));
+        feeds.publish(&claimable());
+        assert_eq!((all.take(), few.take()), (claimable(), claimable()));
+    }
+
+    #[test]
+    fn a_feed_that_does_not_listen_hears_nothing_and_then_everything_again() {
+        let feeds = Feeds::default();
+        let mut feed = feeds.subscribe(Interest::Everything);
+        feed.listen(false);
+        feeds.publish(&listed());
+        assert!(feed.take().is_empty());
+        feed.listen(true);
+        feeds.publish(&claimable());
+        assert_eq!(feed.take(), claimable());
     }
 }

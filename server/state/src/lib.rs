@@ -62,7 +62,7 @@ mod value;
 mod writer;
 
 pub use backup::{BackupError, BackupMade};
-pub use changes::{ChangeFeed, Changes, RunChange};
+pub use changes::{ChangeFeed, Changes, Interest, RunChange};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, Resolution, ResolvedRun, RunReceipted};
 pub use content::{Chunk, Put, PutChunk, PutError};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::aside::Asides;
-use crate::changes::{ChangeFeed, Feeds};
+use crate::changes::{ChangeFeed, Feeds, Interest};
 use crate::clock::{Clock, SystemClock};
 use crate::content::Uploads;
 use crate::error::{ClaimLost, StateError};
@@ -95,10 +95,10 @@ impl State {
         self.readers.read(read).await
     }
 
-    /// Subscribes to what commits change.
+    /// Subscribes to what commits change, as far as it is of interest.
     #[must_use]
-    pub fn changes(&self) -> ChangeFeed {
-        self.feeds.subscribe()
+    pub fn changes(&self, interest: Interest) -> ChangeFeed {
+        self.feeds.subscribe(interest)
     }
 
     /// The clocks that this database uses.

@@ -23,7 +23,7 @@ fn two() -> Flow {
 async fn a_run_goes_from_start_to_completed() {
     let mut place = Place::new();
     let state = place.serve().await;
-    let mut feed = state.changes();
+    let mut feed = state.changes(piw_state::Interest::Everything);
     let id = start(&state, &two(), "k").await;
     assert!(feed.take().claimable);
     assert_eq!(facts(&state, &id).await, ("queued".into(), "queued".into(), true, 0));

@@ -261,7 +261,10 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         };
         let end = self.context.execute(&running).await;
         let active = started.elapsed();
-        self.context.commands.sweep().await;
+        // Pure code starts nothing.
+        if attempt.node.spec.node_type != NodeType::Compute {
+            self.context.commands.sweep().await;
+        }
         Ok((end?, active))
     }
 
