@@ -3,30 +3,41 @@
 //! A stream that is registered for reading and writing at once wakes its thread whenever the other side has read, for nothing:
 //! that is one wake-up for each message. Here the reading half waits for bytes only, and the writing half for room only while
 //! there is none.
+#![expect(
+    unsafe_code,
+    reason = "registering a descriptor for one direction has no safe interface"
+)]
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The reading half.
 #[derive(Debug)]
-pub struct ReadHalf(AsyncFd<UnixStream>);
+pub struct ReadHalf(AsyncFd<Arc<UnixStream>>);
 
 /// The writing half.
 #[derive(Debug)]
-pub struct WriteHalf(UnixStream);
+pub struct WriteHalf(Arc<UnixStream>);
 
 /// Splits a channel. Must be called inside a runtime.
 ///
 /// # Errors
-/// When the socket cannot be duplicated or registered.
+/// When the socket cannot be registered.
 pub fn split(stream: UnixStream) -> io::Result<(ReadHalf, WriteHalf)> {
     stream.set_nonblocking(true)?;
-    let write = WriteHalf(stream.try_clone()?);
-    Ok((ReadHalf(AsyncFd::with_interest(stream, Interest::READABLE)?), write))
+    let stream = Arc::new(stream);
+    let read = register(Arc::clone(&stream), Interest::READABLE)?;
+    Ok((ReadHalf(read), WriteHalf(stream)))
+}
+
+fn register(stream: Arc<UnixStream>, interest: Interest) -> io::Result<AsyncFd<Arc<UnixStream>>> {
+    // SAFETY: the stream owns its descriptor and keeps it open, and the same, for as long as the registration holds it.
+    unsafe { AsyncFd::register_with_interest(stream, interest) }.map_err(io::Error::from)
 }
 
 impl ReadHalf {
@@ -37,7 +48,7 @@ impl ReadHalf {
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
-            let Ok(read) = ready.try_io(|stream| stream.get_ref().read(buffer)) else {
+            let Ok(read) = ready.try_io(|stream| (&**stream.get_ref()).read(buffer)) else {
                 continue;
             };
             // Less than there was room for: nothing is left, and asking again would be in vain.
@@ -66,11 +77,12 @@ impl WriteHalf {
     /// The system's.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            match self.0.write(bytes) {
+            match (&*self.0).write(bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => bytes = &bytes[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let waits = AsyncFd::with_interest(self.0.try_clone()?, Interest::WRITABLE)?;
+                    // One descriptor can be registered once, and the reading half is.
+                    let waits = register(Arc::new(self.0.try_clone()?), Interest::WRITABLE)?;
                     let _room = waits.writable().await?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

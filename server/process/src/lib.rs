@@ -8,12 +8,14 @@
 //! | --- | --- |
 //! | [`identity`] | pid plus start time: a process, not a reused number |
 //! | [`tree`] | the process table, descendants, the subreaper |
+//! | [`channel`] | the bytes between a server and its child |
 //! | [`group`] | signals to groups; SIGTERM, a grace period, SIGKILL |
 //! | [`hold`] | a command in its own group that waits on a pipe before it executes |
 //! | [`marker`] | descendants that left their group and their parent, by a mark in their environment |
 //! | [`memory`] | giving freed memory back to the system |
 //! | [`role`] | preparing a child that speaks on file descriptor 3 |
 
+pub mod channel;
 pub mod group;
 pub mod hold;
 pub mod identity;

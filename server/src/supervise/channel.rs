@@ -6,11 +6,10 @@
 use std::io;
 use std::time::Duration;
 
+use piw_process::channel::{ReadHalf, WriteHalf};
 use piw_protocol::frame::{self, Decoder, FrameError};
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 const READ_BUFFER: usize = 16 * 1024;
 /// How long a child may leave an answer unread.
@@ -33,27 +32,30 @@ pub(crate) enum ChannelError {
 /// Reading half.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     decoder: Decoder,
     buffer: Box<[u8]>,
 }
 
 /// Writing half.
 #[derive(Debug)]
-pub(crate) struct Outgoing(OwnedWriteHalf);
+pub(crate) struct Outgoing(WriteHalf);
 
 /// Both halves of a channel.
-pub(crate) fn split(stream: UnixStream) -> (Incoming, Outgoing) {
-    let (read, write) = stream.into_split();
+///
+/// # Errors
+/// When no descriptor is left.
+pub(crate) fn split(stream: UnixStream) -> io::Result<(Incoming, Outgoing)> {
+    let (read, write) = piw_process::channel::split(stream.into_std()?)?;
     let buffer = vec![0; READ_BUFFER].into_boxed_slice();
-    (
+    Ok((
         Incoming {
             stream: read,
             decoder: Decoder::new(),
             buffer,
         },
         Outgoing(write),
-    )
+    ))
 }
 
 impl Incoming {

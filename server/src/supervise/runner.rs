@@ -133,7 +133,19 @@ impl Supervisor {
         orders: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Exit {
         let identity = spawned.identity.clone();
-        let (mut incoming, mut outgoing) = channel::split(spawned.channel);
+        let (mut incoming, mut outgoing) = match channel::split(spawned.channel) {
+            Ok(halves) => halves,
+            Err(error) => {
+                let (end, seen) = (End::Violation(error.to_string()), Seen::default());
+                let status = self.end(&end, &seen, &mut spawned.child, &identity).await;
+                let (outcome, diagnostic) = classify(&end, &seen, status);
+                return Exit {
+                    outcome,
+                    status,
+                    diagnostic,
+                };
+            }
+        };
         let claim = &claimed.claim;
         let started = match self
             .state

@@ -2,12 +2,10 @@
 
 use std::io;
 
+use piw_process::channel::{ReadHalf, WriteHalf, split};
 use piw_protocol::canonical::{self, CanonicalError};
 use piw_protocol::frame::{Decoder, FrameError};
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Bytes read at once.
 const READ: usize = 16 * 1024;
@@ -29,14 +27,14 @@ pub(crate) enum ChannelError {
 /// The reading half.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     decoder: Decoder,
 }
 
 /// The writing half. Writing waits while the server does not read: that is the back pressure.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    stream: OwnedWriteHalf,
+    stream: WriteHalf,
 }
 
 /// Splits a channel. Must be called inside a runtime.
@@ -44,8 +42,7 @@ pub(crate) struct Writer {
 /// # Errors
 /// When the socket cannot be registered.
 pub(crate) fn open(stream: std::os::unix::net::UnixStream) -> io::Result<(Reader, Writer)> {
-    stream.set_nonblocking(true)?;
-    let (read, write) = UnixStream::from_std(stream)?.into_split();
+    let (read, write) = split(stream)?;
     Ok((
         Reader {
             stream: read,
