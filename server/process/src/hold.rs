@@ -116,7 +116,9 @@ impl Held {
         &self.identity
     }
 
-    /// Lets the command execute. Blocks until it does.
+    /// Lets the command execute. Blocks until that is known, which may take until other commands that are held now execute or
+    /// end too: one that was forked at the wrong instant has a copy of the pipe whose end tells. So never release one command
+    /// after the other on the same thread.
     ///
     /// # Errors
     /// The error of `exec`: not found, permission denied, argument list too long, a bad executable format.

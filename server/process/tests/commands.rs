@@ -82,8 +82,12 @@ async fn a_signal_is_told_from_an_exit_code() {
 #[tokio::test]
 async fn many_commands_can_be_held_at_once() {
     let held: Vec<Held> = (0..16).map(|_| Held::spawn(shell("exit 3")).unwrap()).collect();
-    for one in held {
-        assert_eq!(one.release().unwrap().exited().await.unwrap(), ExitState::Code(3));
+    let released = held
+        .into_iter()
+        .map(|one| tokio::task::spawn_blocking(move || one.release()));
+    for running in released.collect::<Vec<_>>() {
+        let mut running = running.await.unwrap().unwrap();
+        assert_eq!(running.exited().await.unwrap(), ExitState::Code(3));
     }
 }
 
