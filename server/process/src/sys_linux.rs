@@ -6,12 +6,21 @@ use std::sync::OnceLock;
 
 use crate::tree::ProcessInfo;
 
+/// How often a line that cannot be understood is read again.
+const PARTIAL_READS: u32 = 8;
+
 /// One process, or `None` when the pid is free.
 pub(crate) fn info(pid: u32) -> io::Result<Option<ProcessInfo>> {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(line) => parse_stat(pid, &line).map(Some),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error),
+    // A process that is collected while its line is read leaves a part of it; asked again, it is gone.
+    let mut tries = 0;
+    loop {
+        match fs::read_to_string(format!("/proc/{pid}/stat")).map(|line| parse_stat(pid, &line)) {
+            Ok(Ok(info)) => return Ok(Some(info)),
+            Ok(Err(_)) if tries < PARTIAL_READS => tries += 1,
+            Ok(Err(error)) => return Err(error),
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -78,7 +87,11 @@ fn parse_stat(pid: u32, line: &str) -> io::Result<ProcessInfo> {
             format!("/proc/{pid}/stat has an unknown form"),
         )
     };
-    let (_, rest) = line.rsplit_once(')').ok_or_else(bad)?;
+    // Without its end the line may stop within a number.
+    let (_, rest) = line
+        .strip_suffix('\n')
+        .and_then(|line| line.rsplit_once(')'))
+        .ok_or_else(bad)?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).ok_or_else(bad);
     // A zombie's session and group stay readable; a process outside our pid namespace reports 0.
@@ -100,6 +113,7 @@ mod tests {
     #[test]
     fn a_command_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
         let line = "7 (a) b (c) S 3 5 6 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 100 200\n";
+        assert!(parse_stat(7, line.trim_end()).is_err(), "a part of a line is none");
         let info = parse_stat(7, line).unwrap();
         assert_eq!((info.pid, info.parent, info.group, info.zombie), (7, 3, 5, false));
         assert!(info.start.ends_with("/12345"));
