@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 use piw_protocol::canonical;
 use piw_protocol::websocket::MESSAGES_PER_SECOND;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::Message;
+use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use piw_tests::home::Home;
 use piw_tests::relay::{RawClient, Served, resident_kib};
 use piw_tests::terminal::Terminal;
@@ -76,6 +78,29 @@ fn only_a_local_client_with_the_token_is_let_in() {
             "{path} {headers:?}: {answer}"
         );
     }
+}
+
+#[test]
+fn a_viewer_is_told_what_is_wrong_with_its_token() {
+    let home = Home::new();
+    let run_id = chain(&home);
+    let served = Served::start(&home);
+    let bare = format!("ws://{}", served.address());
+    let wrong = format!("{bare}/ws?token={}", "0".repeat(64));
+    let refused = home.piw(&[&run_id, "--once", "--connect", &wrong]).exits(3);
+    assert!(
+        refused.stderr.contains("401") && refused.stderr.contains("piw serve"),
+        "{}",
+        refused.stderr
+    );
+    let refused = home.piw(&[&run_id, "--once", "--connect", &bare]).exits(2);
+    assert!(refused.stderr.contains("PIW_RELAY_TOKEN"), "{}", refused.stderr);
+    let mut command = home.command(&[&run_id, "--once", "--connect", &bare]);
+    let shown = command.env("PIW_RELAY_TOKEN", served.token()).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&shown.stdout).contains("A chain"),
+        "the token beside the URL"
+    );
 }
 
 #[test]
@@ -146,6 +171,12 @@ fn what_is_no_frame_is_refused_with_a_reason() {
             Message::Text("x".repeat(1_048_576).into()),
             1009,
             "1048575",
+        ),
+        (
+            "not UTF-8",
+            Message::Frame(Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true)),
+            1007,
+            "UTF-8",
         ),
         ("two frames", Message::Text("{}\n{}".into()), 1008, "line feed"),
     ];

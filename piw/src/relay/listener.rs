@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use piw_protocol::websocket::tokio_tungstenite::accept_hdr_async_with_config;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -31,6 +31,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const REFUSAL: Duration = Duration::from_millis(500);
 /// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two notices.
+const NOTICE: Duration = Duration::from_secs(1);
 /// Longest wait for connections to end when the relay ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -46,6 +48,30 @@ pub struct Relay {
 struct Shared {
     token: Token,
     socket: PathBuf,
+    notices: Notices,
+}
+
+/// What the relay says of clients that it turns away: one line in a second at most, because a web page can knock without end.
+#[derive(Debug, Default)]
+struct Notices(Mutex<Option<(Instant, u32)>>);
+
+impl Notices {
+    fn say(&self, text: &str) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *last {
+            Some((said, more)) if said.elapsed() < NOTICE => *more += 1,
+            _ => {
+                let more = last.map_or(0, |(_, more)| more);
+                let others = if more > 0 {
+                    format!(" (and {more} others before)")
+                } else {
+                    String::new()
+                };
+                eprintln!("{}{others}", clean(text));
+                *last = Some((Instant::now(), 0));
+            }
+        }
+    }
 }
 
 impl Relay {
@@ -61,6 +87,7 @@ impl Relay {
             shared: Arc::new(Shared {
                 token,
                 socket: socket.to_owned(),
+                notices: Notices::default(),
             }),
         })
     }
@@ -125,7 +152,7 @@ async fn serve(stream: TcpStream, shared: &Shared, mut stopped: watch::Receiver<
         gate::admit(request, &shared.token)
             .map(|()| response)
             .map_err(|refused| {
-                eprintln!("refused a connection: {}", clean(&refused.to_string()));
+                shared.notices.say(&format!("refused a connection: {refused}"));
                 refused.response()
             })
     };
@@ -155,7 +182,7 @@ async fn serve(stream: TcpStream, shared: &Shared, mut stopped: watch::Receiver<
         }
         Some(end) => {
             if let End::Refused(refusal) = &end {
-                eprintln!("closed a connection: {refusal}");
+                shared.notices.say(&format!("closed a connection: {refusal}"));
             }
             websocket::close(&mut socket, &end).await;
         }

@@ -431,7 +431,7 @@ fn line(item: &RunListItem, place: Option<Place<'_>>, look: &Look<'_>, columns: 
             (true, false) => ("↻", theme.warning()),
             (false, _) => ("", theme.subtext()),
         };
-        let name = fit(place.name, place.columns - mark.len().min(1));
+        let name = fit(place.name, place.columns.saturating_sub(mark.len().min(1)));
         spans.push(Span::styled(
             format!(" {}", pad(&format!("{mark}{name}"), place.columns)),
             style,
