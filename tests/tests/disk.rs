@@ -128,13 +128,14 @@ fn running_nodes_wait_for_a_disk_that_fails_for_a_while() {
 /// Longer than claims hold: the server says why it cannot write, and goes on by itself afterwards.
 #[test]
 fn a_server_outlives_a_disk_that_is_full_for_longer_than_its_claim() {
-    let faulty = Faulty::new();
+    let mut faulty = Faulty::new();
+    faulty.home = faulty.home.env("PIW_LEASE_MS", "5000");
     let run = faulty.start();
     let epoch = |faulty: &Faulty| faulty.home.piw(&["server", "status", "--json"]).exits(0).json()["epoch"].clone();
     let (server, first) = (faulty.home.server_pid().unwrap(), epoch(&faulty));
     faulty.fails("full");
     let failing = std::time::Instant::now();
-    let lease = std::time::Duration::from_secs(32);
+    let lease = std::time::Duration::from_secs(7);
     wait::until("the claim has run out", || {
         faulty.wait_for_write_error(true);
         (failing.elapsed() > lease).then_some(())
