@@ -42,6 +42,15 @@ impl Stop {
         db.progress_handler(OPS, Some(move || watched.is_set()))
     }
 
+    /// A read that is stopped before it begins.
+    #[cfg(test)]
+    pub(crate) fn at_once() -> Self {
+        Self {
+            unwanted: Arc::new(AtomicBool::new(true)),
+            closed: Arc::default(),
+        }
+    }
+
     /// A read that nothing stops.
     pub(crate) fn never() -> Self {
         Self {

@@ -295,3 +295,106 @@ fn sqlite_error(path: &Path, error: &rusqlite::Error) -> BackupError {
         _ => BackupError::Write { path, detail },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::StateOptions;
+
+    /// A database without a server, and a connection that reads it.
+    fn source(dir: &Path) -> Connection {
+        let state = State::open(StateOptions::new(dir)).expect("opens");
+        state.close();
+        let db = Connection::open(dir.join(FILE_NAME)).expect("opens");
+        db.execute_batch(
+            "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 500)
+             INSERT INTO projects (path, created_at) SELECT '/p/' || i || hex(zeroblob(2000)), 1 FROM s",
+        )
+        .expect("rows");
+        db
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).expect("a directory");
+        entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_leaves_nothing_and_says_so() {
+        let (dir, target) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let path = target.path().join("backup");
+        let made = make(&source(dir.path()), &path, &Stop::never(), Some(100), 0);
+        let error = made.expect_err("100 pages are not enough");
+        assert!(matches!(error, BackupError::DiskFull { .. }), "{error}");
+        assert!(error.to_string().contains("is full; no backup was made"), "{error}");
+        assert_eq!(names(target.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_backup_that_is_stopped_leaves_nothing() {
+        let (dir, target) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let made = make(
+            &source(dir.path()),
+            &target.path().join("backup"),
+            &Stop::at_once(),
+            None,
+            0,
+        );
+        assert!(matches!(made, Err(BackupError::State(StateError::Closed))), "{made:?}");
+        assert_eq!(names(target.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_left_alone() {
+        let (dir, target) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let path = target.path().join("backup");
+        fs::write(&path, "mine").expect("a file");
+        let made = make(&source(dir.path()), &path, &Stop::never(), None, 0);
+        assert!(matches!(made, Err(BackupError::Exists(_))), "{made:?}");
+        assert_eq!(names(target.path()), ["backup"]);
+        assert_eq!(fs::read(&path).expect("the file"), b"mine");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        use std::os::unix::fs::PermissionsExt;
+        let (dir, target) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let closed = target.path().join("closed");
+        fs::create_dir(&closed).expect("a directory");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).expect("permissions");
+        // Nothing is closed to the superuser, but nobody makes files below a file.
+        let file = target.path().join("file");
+        fs::write(&file, "").expect("a file");
+        let root = fs::File::create(closed.join("probe")).is_ok();
+        let places = [file.join("backup"), closed.join("backup")];
+        for path in &places[..if root { 1 } else { 2 }] {
+            let made = make(&source(dir.path()), path, &Stop::never(), None, 0);
+            let Err(BackupError::Write { path: named, .. }) = &made else {
+                panic!("{made:?}")
+            };
+            assert_eq!(named, path);
+            let _ = fs::remove_file(dir.path().join(FILE_NAME));
+        }
+    }
+
+    #[test]
+    fn a_copy_holds_what_was_committed_when_it_began() {
+        let (dir, target) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let path = target.path().join("backup");
+        let source = source(dir.path());
+        let made = make(&source, &path, &Stop::never(), None, 5).expect("a backup");
+        assert_eq!((made.taken_at, made.violations.len()), (5, 0));
+        assert_eq!(made.bytes, fs::metadata(&path).expect("the file").len());
+        let bytes = fs::read(&path).expect("the file");
+        assert_eq!(made.sha256, crate::hash::sha256_hex(&bytes));
+        let copy = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opens");
+        let count = |db: &Connection| -> i64 {
+            db.query_row("SELECT count(*) FROM projects", [], |row| row.get(0))
+                .expect("a count")
+        };
+        assert_eq!((count(&copy), count(&source)), (500, 500));
+        assert_eq!(names(target.path()), ["backup"], "one file, no log");
+    }
+}

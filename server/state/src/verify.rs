@@ -83,7 +83,8 @@ pub(crate) fn invariants(db: &Connection, stop: &Stop) -> Result<Vec<Violation>,
                 break;
             }
             reported += 1;
-            found.push(Violation::new(invariant, row.get(0)?, row.get(1)?));
+            let detail: Option<String> = row.get(1)?;
+            found.push(Violation::new(invariant, row.get(0)?, detail.unwrap_or_default()));
         }
     }
     Ok(found)

@@ -35,7 +35,7 @@ pub(super) const INVARIANTS: &[(&str, &str)] = &[
     ),
     (
         "a claim belongs to the server's epoch",
-        "SELECT r.run_id, 'claim of epoch ' || l.server_epoch FROM leases l JOIN runs r ON r.id = l.resource
+        "SELECT r.run_id, 'claim of epoch ' || coalesce(l.server_epoch, 'none') FROM leases l JOIN runs r ON r.id = l.resource
            JOIN workflow_server_state s ON s.id = 1
           WHERE l.owner_id IS NOT NULL AND (l.server_epoch IS NULL OR l.server_epoch > s.epoch)",
     ),
