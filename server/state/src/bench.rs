@@ -2,6 +2,8 @@
 //!
 //! Throughput bars of the product are ratios to this rate, measured in the same run on the same disk.
 
+mod retention;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,8 @@ use crate::receipts::CommandIdentity;
 use crate::server::{OwnEpoch, ServerIdentity};
 use crate::state::{State, StateOptions};
 use crate::writer::Tx;
+
+pub use retention::{Purging, purging};
 
 /// Steps over which the write-ahead log is measured.
 const WAL_SAMPLE: u64 = 500;

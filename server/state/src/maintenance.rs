@@ -16,7 +16,7 @@ pub const SWEEP_RETRY_MS: i64 = 5 * 60 * 1000;
 /// Longest stored diagnostic of a sweep, in bytes.
 const DIAGNOSTIC: usize = 512;
 /// Free pages that one transaction gives back.
-const PAGES: usize = 128;
+const PAGES: usize = 64;
 /// Files below this many bytes keep their free pages.
 const COMPACT_FROM: u64 = 64 * 1024 * 1024;
 /// Free pages stay while they are less than one in this many.

@@ -15,9 +15,9 @@ use crate::state::State;
 use crate::writer::{Authority, Tx};
 
 /// Rows after which a transaction ends.
-const ROWS: usize = 512;
+const ROWS: usize = 256;
 /// Time after which a transaction ends; looked at after each statement, which deletes at most its own batch of rows.
-const TIME: Duration = Duration::from_millis(8);
+const TIME: Duration = Duration::from_millis(5);
 /// Definitions and content younger than this may be about to be named.
 const KEEP_UNNAMED_MS: i64 = 60 * 60 * 1000;
 /// A stored upload older than this is touched when somebody uploads it again, so that it stays until it is named.

@@ -417,7 +417,7 @@ async fn work_that_waits_comes_before_any_purging() {
     let before = place_now(&place) - KEEP_MS;
     let page = state.select_trees(before, None).await.expect("select");
     state.mark_trees(before, vec![page.trees[0].root]).await.expect("mark");
-    assert!(matches!(state.purge_rows().await.expect("purge"), Purged::Some(rows) if rows <= 512 + 256));
+    assert!(matches!(state.purge_rows().await.expect("purge"), Purged::Some(rows) if rows <= 256 + 256));
     let attempts = count(&state, "SELECT count(*) FROM node_attempts").await;
     let id = start(&state, &flow(), "new").await;
     for _ in 0..3 {
@@ -516,7 +516,7 @@ async fn free_pages_are_given_back_a_few_at_a_time() {
     );
     assert_eq!(wal, 0, "the log is empty");
     while let Purged::Some(pages) = state.compact_some().await.expect("compact") {
-        assert!(pages <= 128);
+        assert!(pages <= 64);
     }
     assert!(state.truncate_wal().await.expect("checkpoint"));
     let small = std::fs::metadata(&file).expect("the file").len();

@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod memory;
+pub mod retention;
 pub mod startup;
 pub mod table;
 pub mod throughput;

@@ -1,13 +1,13 @@
 //! Measures `piw` against the bars of its design: prints one table, writes `target/piw-bench.json`.
 //!
-//! `piw-bench [PART…]` with parts `disk startup throughput memory viewer`; all of them when none is named.
+//! `piw-bench [PART…]` with parts `disk startup throughput retention memory viewer`; all of them when none is named.
 //! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000).
 
 use std::time::Duration;
 
-use piw_tests::bench::{disk, startup, table, throughput, viewer};
+use piw_tests::bench::{disk, retention, startup, table, throughput, viewer};
 
-const PARTS: [&str; 5] = ["disk", "startup", "throughput", "memory", "viewer"];
+const PARTS: [&str; 6] = ["disk", "startup", "throughput", "retention", "memory", "viewer"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if wants("throughput") {
         rows.extend(throughput::chains(step_rate, long).rows);
+    }
+    if wants("retention") {
+        rows.extend(retention::rows(dir.path(), long)?);
     }
     if wants("memory") {
         rows.extend(throughput::memory_rows());
