@@ -367,7 +367,7 @@ mod tests {
         // Nothing is closed to the superuser, but nobody makes files below a file.
         let file = target.path().join("file");
         fs::write(&file, "").expect("a file");
-        let root = fs::File::create(closed.join("probe")).is_ok();
+        let root = File::create(closed.join("probe")).is_ok();
         let places = [file.join("backup"), closed.join("backup")];
         for path in &places[..if root { 1 } else { 2 }] {
             let made = make(&source(dir.path()), path, &Stop::never(), None, 0);
