@@ -369,7 +369,7 @@ async fn a_tree_goes_with_its_continuations_and_keeps_every_rule_on_the_way() {
     let before = place_now(&place) - KEEP_MS;
     let page = state.select_trees(before, None).await.expect("select");
     assert_eq!((page.trees.len(), page.trees[0].runs, page.trees[0].steps), (1, 2, 3));
-    let mut feed = state.changes();
+    let mut feed = state.changes(piw_state::Interest::Everything);
     let marked = state.mark_trees(before, vec![page.trees[0].root]).await.expect("mark");
     assert_eq!((marked.trees, marked.runs), (1, 2));
     let told: BTreeSet<String> = feed.take().runs.values().map(|run| run.run_id.to_string()).collect();
