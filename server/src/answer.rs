@@ -123,6 +123,7 @@ pub(crate) fn unavailable(error: &StateError) -> Answer {
         StateError::ReadOnly(_) => "read_only",
         StateError::Busy(_) => "busy",
         StateError::Corrupt(_) => "corrupt",
+        StateError::Moved { .. } => "moved",
         StateError::NoSuchRun(_) => return Answer::refuse(Outcome::NotFound, "run_not_found", error),
         StateError::Invalid(_) => return Answer::refuse(Outcome::Rejected, "invalid_request", error),
         _ => "state_failed",

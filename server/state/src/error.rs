@@ -29,6 +29,14 @@ pub enum StateError {
         "the state database is damaged: {0}; stop the server, move state.sqlite with its -wal and -shm away and restore a backup"
     )]
     Corrupt(String),
+    /// Somebody moved or deleted a file of the open database.
+    #[error("{name} was moved or deleted while the server runs; nothing was written. {help}")]
+    Moved {
+        /// The file's name.
+        name: String,
+        /// What can be done.
+        help: &'static str,
+    },
     /// The operating system failed a read or write.
     #[error("input or output on the state database failed: {0}")]
     Io(String),
@@ -72,7 +80,7 @@ impl StateError {
     pub const fn is_of_the_disk(&self) -> bool {
         matches!(
             self,
-            Self::DiskFull(_) | Self::ReadOnly(_) | Self::Busy(_) | Self::Io(_)
+            Self::DiskFull(_) | Self::ReadOnly(_) | Self::Busy(_) | Self::Io(_) | Self::Moved { .. }
         )
     }
 }

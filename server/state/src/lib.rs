@@ -51,6 +51,7 @@ mod cache;
 mod child;
 mod effects;
 mod execution;
+mod files;
 mod hash;
 mod live;
 mod names;

@@ -19,6 +19,7 @@ use crate::cache::RunCache;
 use crate::changes::{Changes, Feeds};
 use crate::clock::Clock;
 use crate::error::StateError;
+use crate::files::Files;
 use crate::lease::{LEASE_MS, Moment};
 use crate::open::OpenError;
 use crate::server::OwnEpoch;
@@ -200,6 +201,7 @@ struct Thread {
     lease: Arc<AtomicI64>,
     own: Option<OwnEpoch>,
     cache: RunCache,
+    files: Files,
     /// Why the group's transaction is gone before its commit.
     lost: Option<StateError>,
 }
@@ -208,6 +210,7 @@ impl Thread {
     fn new(db: Connection, clock: Arc<dyn Clock>, feeds: Feeds, lease: Arc<AtomicI64>) -> Self {
         let boot = clock.boot_id();
         Self {
+            files: Files::of(&db),
             db,
             clock,
             feeds,
@@ -408,6 +411,7 @@ impl Thread {
     }
 
     fn commit(&mut self) -> Result<(), StateError> {
+        self.files.check()?;
         piw_fault::point!("state::before_commit");
         self.db.execute_batch("COMMIT")?;
         piw_fault::point!("state::after_commit");

@@ -178,3 +178,46 @@ async fn the_log_of_another_schema_is_refused() {
         "nothing was changed"
     );
 }
+
+/// What is written to a file that nobody finds again is lost: it is refused instead, until the file is back.
+#[tokio::test]
+async fn a_file_that_is_moved_under_a_server_is_noticed_before_the_next_commit() {
+    for suffix in ["", "-wal"] {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let state = open(dir.path()).expect("new");
+        state.take_server_epoch(identity_of(1), None).await.expect("epoch");
+        let flow = Flow::new("a").compute("a");
+        let first = start(&state, &flow, "first").await;
+        let (here, away) = (file(dir.path(), suffix), dir.path().join("away"));
+        fs::rename(&here, &away).expect("moved");
+        let error = state.renew_server().await.expect_err("refused");
+        assert!(error.is_of_the_disk(), "it may pass");
+        let name = format!("state.sqlite{suffix} was moved or deleted");
+        assert!(error.to_string().contains(&name), "{error}");
+        assert_eq!(state.write_error(), Some(error.to_string()));
+        fs::rename(&away, &here).expect("moved back");
+        let second = start(&state, &flow, "second").await;
+        assert_eq!(state.write_error(), None);
+        state.close();
+        let state = open(dir.path()).expect("opens");
+        for run in [first, second] {
+            assert_eq!(facts(&state, &run).await.0, "queued");
+        }
+        state.close();
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_log_was_deleted_stores_everything_when_it_is_stopped() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let state = open(dir.path()).expect("new");
+    state.take_server_epoch(identity_of(1), None).await.expect("epoch");
+    let run = start(&state, &Flow::new("a").compute("a"), "k").await;
+    fs::remove_file(file(dir.path(), "-wal")).expect("deleted");
+    state.renew_server().await.expect_err("refused");
+    state.close();
+    let state = open(dir.path()).expect("opens");
+    assert_eq!(facts(&state, &run).await.0, "queued");
+    assert_eq!(state.verify().await.expect("verify"), vec![]);
+    state.close();
+}
