@@ -134,7 +134,7 @@ impl Player<'_> {
         loop {
             let now = self.started.elapsed();
             for strike in take_due(&mut strikes, |strike| strike.at <= now) {
-                self.strike(strike.target);
+                self.strike(strike.target)?;
             }
             for order in take_due(&mut orders, |order| order.at <= now) {
                 self.order(order).await?;
@@ -348,11 +348,16 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn strike(&mut self, target: Target) {
+    fn strike(&mut self, target: Target) -> Result<(), Stuck> {
         let kind = match target {
             Target::Server => {
                 self.played.struck += 1;
-                return self.world.kill_server();
+                self.world.kill_server();
+                return Ok(());
+            }
+            Target::Frozen => {
+                self.played.struck += 1;
+                return self.world.replace_frozen_server();
             }
             Target::Runner => Kind::Runner,
             Target::Command => Kind::Command,
@@ -361,7 +366,8 @@ impl Player<'_> {
                     self.played.struck += 1;
                     processes::end(&process);
                 }
-                return self.world.kill_server();
+                self.world.kill_server();
+                return Ok(());
             }
         };
         let rng = &mut self.rng;
@@ -370,6 +376,7 @@ impl Player<'_> {
             self.played.struck += 1;
             self.played.struck_command |= kind == Kind::Command;
         }
+        Ok(())
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Target {
     Command,
     /// Every process of this home, at once: the machine went down.
     Everything,
+    /// The server is not killed but stopped until another one has taken over, and then wakes.
+    Frozen,
 }
 
 /// A SIGKILL from outside.
@@ -86,12 +88,16 @@ pub struct Script {
     pub switches: Vec<&'static str>,
     /// Whether unsynced writes are lost with the server.
     pub volatile: bool,
+    /// `PIW_LEASE_MS`, when claims are short; only then a stopped server can be replaced in time.
+    pub lease_ms: Option<u32>,
     /// `PIW_MAX_RUNNERS`.
     pub runners: u32,
     /// How long runs may take to end.
     pub patience: Duration,
 }
 
+/// Length of short claims: a busy machine must not make a server lose its own too often.
+const LEASE_MS: u32 = 1500;
 /// How long runs may take to end, generous because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same when a rule is broken: a run that never ends is what is looked for.
@@ -110,11 +116,18 @@ impl Script {
             .map(|switch| switch.name)
             .collect();
         let volatile = rng.bool() || harsh;
+        let frozen = rng.u8(0..5) == 0;
+        let mut strikes = strikes(&mut rng);
+        strikes.extend(frozen.then(|| Strike {
+            at: Duration::from_millis(rng.u64(0..500)),
+            target: Target::Frozen,
+        }));
         Self {
             seed,
             starts,
             faults: faults(seed, &mut rng),
-            strikes: strikes(&mut rng),
+            strikes,
+            lease_ms: frozen.then_some(LEASE_MS),
             orders: orders(&mut rng, count),
             switches,
             volatile,
@@ -261,9 +274,10 @@ impl fmt::Display for Script {
         }
         write!(
             formatter,
-            "  switches {} volatile={} runners={}",
+            "  switches {} volatile={} lease={:?} runners={}",
             self.switches.join(","),
             self.volatile,
+            self.lease_ms,
             self.runners
         )
     }

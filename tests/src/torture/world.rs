@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use piw_protocol::client::{Call, Client, ClientOptions, UnixConnector};
 use piw_protocol::envelope::{Outcome, Response};
 use piw_protocol::ops::RunReceipt;
@@ -20,6 +22,10 @@ const COMMAND: Duration = Duration::from_secs(90);
 const STARTS: u32 = 12;
 /// A command of the command line that takes longer is told.
 const SLOW: Duration = Duration::from_secs(5);
+/// Tries to stop a server outside of a write.
+const STOPS: u32 = 50;
+/// How long it may take until a stopped server is replaced, and until it ends when it wakes.
+const TAKE_OVER: Duration = Duration::from_secs(30);
 /// Identity of the harness as a client: the same on every connection.
 const CLIENT_ID: &str = "torture";
 
@@ -87,6 +93,10 @@ impl World {
         home.set("PIW_FAULT_PLAN", Some(&piw_fault::plan::write(&script.faults)));
         home.set("PIW_FAULT_SWITCHES", Some(&script.switches.join(",")));
         home.set("PIW_MAX_RUNNERS", Some(&script.runners.to_string()));
+        home.set(
+            "PIW_LEASE_MS",
+            script.lease_ms.map(|lease| lease.to_string()).as_deref(),
+        );
         if script.volatile {
             home.set("PIW_FAULT_VFS", Some("volatile"));
         }
@@ -103,7 +113,7 @@ impl World {
 
     /// No further faults: servers that are started from now on follow no plan and keep every rule.
     pub fn calm(&mut self) {
-        for name in ["PIW_FAULT_PLAN", "PIW_FAULT_SWITCHES", "PIW_FAULT_VFS"] {
+        for name in ["PIW_FAULT_PLAN", "PIW_FAULT_SWITCHES", "PIW_FAULT_VFS", "PIW_LEASE_MS"] {
             self.home.set(name, None);
         }
     }
@@ -167,6 +177,56 @@ impl World {
         if self.has_server() {
             self.home.kill_server();
         }
+    }
+
+    /// Stops the server as Ctrl-Z does, starts others until one has taken over, and wakes the old one, which must find that out
+    /// and end.
+    ///
+    /// # Errors
+    /// When none takes over.
+    pub fn replace_frozen_server(&mut self) -> Result<(), Stuck> {
+        let Some(pid) = self.home.server_pid() else {
+            return Ok(());
+        };
+        let old = Pid::from_raw(pid);
+        self.client = None;
+        // Stopped in the middle of a write it keeps SQLite's lock, and nobody can take over: another moment, then. It may also
+        // have ended this instant.
+        let mut writing = true;
+        for _ in 0..STOPS {
+            let _ = kill(old, Signal::SIGSTOP);
+            writing = is_writing(pid);
+            if !writing {
+                break;
+            }
+            let _ = kill(old, Signal::SIGCONT);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        if writing {
+            return Ok(());
+        }
+        let started = Instant::now();
+        while self.home.server_pid() == Some(pid) && is_running(pid) {
+            if started.elapsed() > TAKE_OVER {
+                let _ = kill(old, Signal::SIGCONT);
+                return Err(Stuck("nobody takes over from a stopped server".to_owned()));
+            }
+            self.starts += 1;
+            if self.piw(&["server", "start"]).code != Some(0) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let _ = kill(old, Signal::SIGCONT);
+        let woken = Instant::now();
+        while is_running(pid) {
+            if woken.elapsed() > TAKE_OVER {
+                self.wrong
+                    .push(format!("the replaced server {pid} woke up and does not end"));
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Stops the server in order. A server that a fault ends instead is gone, too.
@@ -318,6 +378,16 @@ impl World {
     pub fn keep(self) -> PathBuf {
         self.home.keep()
     }
+}
+
+/// Whether a process holds SQLite's write lock: byte 120 of the shared-memory file.
+fn is_writing(pid: i32) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let pid = pid.to_string();
+    locks.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields[..], [_, "POSIX", _, "WRITE", holder, _, "120", _] if holder == pid)
+    })
 }
 
 fn lines(path: &Path) -> Vec<String> {

@@ -15,13 +15,12 @@ export default defineWorkflow({
         args: ["-c", `echo "idempotent $PIW_EFFECT_KEY family $0" >> effects.log; sh -c 'sleep 0.3; :' & wait`, outputs.value],
       }),
     }),
-    // Leaves a process in a session of its own, which only whoever looks below the runner finds. It ends by itself soon: a
-    // server and a runner that are killed together cannot be asked to find it.
+    // Leaves a process in a session of its own, which only whoever looks below the runner, or for its mark, finds.
     stray: shell({
       effect: idempotentEffect("stray"),
       exec: ({ outputs }: any) => ({
         command: "sh",
-        args: ["-c", `echo "idempotent $PIW_EFFECT_KEY stray $0" >> effects.log; setsid sleep 2 > /dev/null 2>&1 &`, outputs.value],
+        args: ["-c", `echo "idempotent $PIW_EFFECT_KEY stray $0" >> effects.log; setsid sleep 300 > /dev/null 2>&1 &`, outputs.value],
       }),
     }),
     slowly: action({
