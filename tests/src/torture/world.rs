@@ -21,7 +21,7 @@ const COMMAND: Duration = Duration::from_secs(90);
 /// How often a server may fail to start in a row; every entry of a plan ends at most one start.
 const STARTS: u32 = 12;
 /// A command of the command line that takes longer is told.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW: Duration = Duration::from_secs(10);
 /// Tries to stop a server outside of a write.
 const STOPS: u32 = 50;
 /// How long it may take until a stopped server is replaced, and until it ends when it wakes.
