@@ -17,9 +17,8 @@ pub(crate) fn info(pid: u32) -> io::Result<Option<ProcessInfo>> {
         match fs::read_to_string(format!("/proc/{pid}/stat")).map(|line| parse_stat(pid, &line)) {
             Ok(Ok(info)) => return Ok(Some(info)),
             Ok(Err(_)) if tries < PARTIAL_READS => tries += 1,
-            Ok(Err(error)) => return Err(error),
             Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) => return Err(error),
+            Ok(Err(error)) | Err(error) => return Err(error),
         }
     }
 }
