@@ -4,10 +4,11 @@
 //! Both directions move at once and each waits for its own receiver: at most one frame a direction is held, so a peer that
 //! does not read costs bounded memory and stops only its own connection.
 
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -118,88 +119,97 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut sink, mut source) = socket.split();
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let to_stream = async {
-        let mut flood = Flood::new(rules.messages_per_second);
-        loop {
-            let message = match rules.keepalive {
-                Some(every) => match timeout(every * 3, source.next()).await {
-                    Ok(message) => message,
-                    Err(_) => return End::Failed(format!("nothing was heard for {} s", (every * 3).as_secs())),
-                },
-                None => source.next().await,
-            };
-            let message = match message {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => return end_of(error),
-                None => return End::Closed(String::new()),
-            };
-            if let Err(refusal) = flood.count() {
-                return End::Refused(refusal);
-            }
-            match message {
-                Message::Text(text) => {
-                    if text.as_bytes().contains(&b'\n') {
-                        return End::Refused(Refusal::LineFeed);
-                    }
-                    let written = async {
-                        writer.write_all(text.as_bytes()).await?;
-                        writer.write_all(b"\n").await?;
-                        writer.flush().await
-                    };
-                    if written.await.is_err() {
-                        return End::StreamEnded;
-                    }
-                }
-                Message::Binary(_) => return End::Refused(Refusal::Binary),
-                Message::Close(frame) => {
-                    return End::Closed(frame.map_or_else(String::new, |frame| frame.reason.to_string()));
-                }
-                // Answered by the next read.
-                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
-            }
-        }
-    };
-    let to_socket = async {
-        let mut decoder = Decoder::new();
-        let mut incoming = vec![0; READ_BUFFER];
-        let mut ping = Instant::now() + rules.keepalive.unwrap_or_default();
-        loop {
-            let read = tokio::select! {
-                read = reader.read(&mut incoming) => Some(read),
-                () = tokio::time::sleep_until(ping), if rules.keepalive.is_some() => None,
-            };
-            match read {
-                None => {
-                    ping = Instant::now() + rules.keepalive.unwrap_or_default();
-                    if let Err(error) = sink.send(Message::Ping(Vec::new().into())).await {
-                        return end_of(error);
-                    }
-                }
-                Some(Ok(0) | Err(_)) => return End::StreamEnded,
-                Some(Ok(length)) => {
-                    decoder.push(&incoming[..length]);
-                    loop {
-                        let frame = match decoder.next_frame() {
-                            Ok(Some(frame)) => frame,
-                            Ok(None) => break,
-                            Err(error) => return End::Failed(error.to_string()),
-                        };
-                        let Ok(text) = String::from_utf8(frame) else {
-                            return End::Failed("a frame that is not UTF-8 was to be sent".to_owned());
-                        };
-                        if let Err(error) = sink.send(Message::Text(text.into())).await {
-                            return end_of(error);
-                        }
-                    }
-                }
-            }
-        }
-    };
+    let (sink, source) = socket.split();
+    let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
-        end = to_stream => end,
-        end = to_socket => end,
+        end = to_stream(source, writer, rules) => end,
+        end = to_socket(reader, sink, rules.keepalive) => end,
+    }
+}
+
+/// Moves messages until something ends; the next one is read when the stream has taken the last.
+async fn to_stream<M, W>(mut source: M, mut writer: W, rules: Rules) -> End
+where
+    M: Stream<Item = Result<Message, Error>> + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut flood = Flood::new(rules.messages_per_second);
+    loop {
+        let message = match rules.keepalive {
+            Some(every) => match timeout(every * 3, source.next()).await {
+                Ok(message) => message,
+                Err(_) => return End::Failed(format!("nothing was heard for {} s", (every * 3).as_secs())),
+            },
+            None => source.next().await,
+        };
+        let message = match message {
+            Some(Ok(message)) => message,
+            Some(Err(error)) => return end_of(error),
+            None => return End::Closed(String::new()),
+        };
+        if let Err(refusal) = flood.count() {
+            return End::Refused(refusal);
+        }
+        match message {
+            Message::Text(text) if text.as_bytes().contains(&b'\n') => return End::Refused(Refusal::LineFeed),
+            Message::Text(text) => {
+                if write_frame(&mut writer, text.as_bytes()).await.is_err() {
+                    return End::StreamEnded;
+                }
+            }
+            Message::Binary(_) => return End::Refused(Refusal::Binary),
+            Message::Close(frame) => {
+                return End::Closed(frame.map_or_else(String::new, |frame| frame.reason.to_string()));
+            }
+            // Answered by the next read.
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+}
+
+async fn write_frame(writer: &mut (impl AsyncWrite + Unpin), text: &[u8]) -> io::Result<()> {
+    writer.write_all(text).await?;
+    writer.write_all(b"\n").await?;
+    writer.flush().await
+}
+
+/// Moves frames until something ends; the next bytes are read when the peer has taken the last frame.
+async fn to_socket<R, M>(mut reader: R, mut sink: M, keepalive: Option<Duration>) -> End
+where
+    R: AsyncRead + Unpin,
+    M: Sink<Message, Error = Error> + Unpin,
+{
+    let mut decoder = Decoder::new();
+    let mut incoming = vec![0; READ_BUFFER];
+    let mut ping = Instant::now() + keepalive.unwrap_or_default();
+    loop {
+        let read = tokio::select! {
+            read = reader.read(&mut incoming) => read,
+            () = tokio::time::sleep_until(ping), if keepalive.is_some() => {
+                ping = Instant::now() + keepalive.unwrap_or_default();
+                if let Err(error) = sink.send(Message::Ping(Vec::new().into())).await {
+                    return end_of(error);
+                }
+                continue;
+            }
+        };
+        let Ok(length @ 1..) = read else {
+            return End::StreamEnded;
+        };
+        decoder.push(&incoming[..length]);
+        loop {
+            let frame = match decoder.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => return End::Failed(error.to_string()),
+            };
+            let Ok(text) = String::from_utf8(frame) else {
+                return End::Failed("a frame that is not UTF-8 was to be sent".to_owned());
+            };
+            if let Err(error) = sink.send(Message::Text(text.into())).await {
+                return end_of(error);
+            }
+        }
     }
 }
 

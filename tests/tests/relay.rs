@@ -32,8 +32,19 @@ export default defineWorkflow({
 
 fn chain(home: &Home) -> String {
     home.workflow("chain", CHAIN);
-    let done = home.piw(&["run", "chain", "--json"]).exits(0).json();
-    done["runId"].as_str().unwrap().to_owned()
+    finished(home, "chain")
+}
+
+/// Runs a workflow and waits until nothing of the run changes any more, its runner's exit included.
+fn finished(home: &Home, name: &str) -> String {
+    let done = home.piw(&["run", name, "--json"]).exits(0).json();
+    let run_id = done["runId"].as_str().unwrap().to_owned();
+    piw_tests::wait::until("the runner's exit is recorded", || {
+        let view = home.show(&run_id);
+        let last = view["tracePage"]["items"].as_array()?.last()?["type"].clone();
+        (last == "runner.exited").then_some(())
+    });
+    run_id
 }
 
 /// A request as the protocol wants it.
@@ -221,8 +232,7 @@ const ASKED: usize = 100;
 fn a_client_that_does_not_read_costs_little_and_delays_nobody() {
     let home = Home::new();
     home.workflow("bulky", BULKY);
-    let done = home.piw(&["run", "bulky", "--json"]).exits(0).json();
-    let run_id = done["runId"].as_str().unwrap().to_owned();
+    let run_id = finished(&home, "bulky");
     let served = Served::start(&home);
     let mut reading = RawClient::connect(&served);
     reading.text();
