@@ -143,3 +143,47 @@ fn small_and_changing_sizes_are_survived() {
     terminal.send(b"q");
     terminal.wait_for_exit();
 }
+
+#[test]
+fn an_effect_is_reviewed_in_the_viewer() {
+    let home = Home::new();
+    home.workflow(
+        "deploy",
+        r#"
+import { defineWorkflow, manualEffect, shell } from "piw";
+export default defineWorkflow({
+  name: "deploy",
+  startAt: "send",
+  nodes: { send: shell({ effect: manualEffect("release"), exec: () => ({ command: "sh", args: ["-c", "echo ran >> ran.txt; sleep 600"] }) }) },
+  edges: [],
+});
+"#,
+    );
+    let started = home.piw(&["run", "deploy", "--detach", "--json"]).exits(0).json();
+    let run_id = started["runId"].as_str().unwrap().to_owned();
+    let ran = || std::fs::read_to_string(home.project().join("ran.txt")).unwrap_or_default();
+    piw_tests::wait::until("the effect is being applied", || (ran() == "ran\n").then_some(()));
+    let mut terminal = Terminal::start(&home, &[&run_id], 40, 120);
+    terminal.wait("the run is live", |screen| screen.contains("running"));
+    assert!(!terminal.screen().contains("e review"), "nothing to review yet");
+    piw_tests::home::kill_and_wait(home.runner_pid());
+    terminal.wait("the review is on offer", |screen| {
+        screen.contains("ambiguous") && screen.contains("e review")
+    });
+    terminal.send(b"e");
+    terminal.wait("the dialog says what it is", |screen| {
+        screen.contains("Did it happen?") && screen.contains("manual effect") && screen.contains("release")
+    });
+    terminal.send(b"h");
+    terminal.wait("it asks for the result", |screen| screen.contains("What did it give?"));
+    // Ctrl-U empties the line.
+    terminal.send(b"\x15{\"by\":\"hand\"}\r");
+    terminal.wait("the run goes on and ends", |screen| {
+        screen.contains("review: accepted") && screen.contains("completed")
+    });
+    terminal.send(b"q");
+    terminal.wait_for_exit();
+    let view = home.show(&run_id);
+    assert_eq!(view["state"]["finalOutput"], serde_json::json!({"by": "hand"}));
+    assert_eq!(ran(), "ran\n", "it was not applied again");
+}

@@ -138,6 +138,10 @@ pub fn check_answer(run: &RunFacts<'_>) -> Result<(), Refusal> {
         _ if run.status != RunStatus::Waiting => Err(Refusal::NotWaiting),
         Some(RequestKind::Decision) => Err(Refusal::Protected),
         Some(RequestKind::Checkpoint) if run.paused => Err(Refusal::Paused),
+        // As the controls say: what may have happened before the question comes first.
+        Some(RequestKind::Checkpoint) if run.ambiguous_effects > 0 => {
+            Err(Refusal::AmbiguousEffects(run.ambiguous_effects))
+        }
         Some(RequestKind::Checkpoint) => Ok(()),
         Some(RequestKind::AgentOutput | RequestKind::VisibleReply) | None => Err(Refusal::NotWaiting),
     }
@@ -307,6 +311,11 @@ mod tests {
             })),
             "the run is paused; resume it first"
         );
+        let unclear = RunFacts {
+            ambiguous_effects: 1,
+            ..WAITING
+        };
+        assert_eq!(check_answer(&unclear), Err(Refusal::AmbiguousEffects(1)));
         let decision = RunFacts {
             request: Some(RequestKind::Decision),
             ..WAITING

@@ -11,6 +11,7 @@
 //! | `crash` | kills its process |
 //! | `crashonce` | kills its process the first time |
 //! | `group` | starts a process in a group of its own, registers it, writes its pid to `<name>.pid`, and goes deaf |
+//! | `borrow` | tries to register processes that it may not, writes the refusals to `<name>.refused`, and finishes |
 //! | `overrun` | has a budget of one millisecond and goes deaf |
 //! | `wait` | is a checkpoint |
 //! | `fail` | fails |
@@ -258,6 +259,13 @@ impl Runner {
     }
 
     fn send(&mut self, body: ChildBody, attempt_id: Option<&str>, revision: bool) -> ServerReply {
+        let reply = self.ask(body, attempt_id, revision);
+        assert_ne!(reply.outcome, ReplyOutcome::Rejected, "{reply:?}");
+        reply
+    }
+
+    /// Sends a message that may be refused.
+    fn ask(&mut self, body: ChildBody, attempt_id: Option<&str>, revision: bool) -> ServerReply {
         self.messages += 1;
         let message_id = format!("{}-{}", self.launch.runner_epoch, self.messages);
         let message = ChildMessage {
@@ -279,7 +287,6 @@ impl Runner {
                     if reply.outcome == ReplyOutcome::ClaimLost {
                         std::process::exit(0);
                     }
-                    assert_ne!(reply.outcome, ReplyOutcome::Rejected, "{reply:?}");
                     return reply;
                 }
                 ToRunner::Push(push) => self.ordered = Some(push.push),
@@ -441,10 +448,39 @@ impl Runner {
                 fs::write(self.project(&format!("{name}.pid")), child.id().to_string()).expect("pid");
                 deaf();
             }
+            "borrow" => self.borrow(&name, attempt),
             "fail" => return NodeOutcome::Failed,
             _ => {}
         }
         NodeOutcome::Ok
+    }
+
+    /// Asks for what nobody may have: a child in this runner's own group, this runner's parent, and a process that is gone.
+    fn borrow(&mut self, name: &str, attempt: &str) {
+        let mut inside = Process::new("sleep").arg("600").spawn().expect("sleep");
+        let mut gone = Process::new("true").process_group(0).spawn().expect("true");
+        let identity = |pid| piw_process::ProcessIdentity::of(pid).expect("table").expect("alive");
+        let ended = identity(gone.id());
+        gone.wait().expect("ended");
+        let mut refusals = String::new();
+        for process in [
+            identity(inside.id()),
+            identity(std::os::unix::process::parent_id()),
+            ended,
+        ] {
+            let body = ChildBody::ProcessRegister {
+                pid: process.pid,
+                start_identity: process.start,
+                label: "borrowed".to_owned(),
+            };
+            let reply = self.ask(body, Some(attempt), false);
+            assert_eq!(reply.outcome, ReplyOutcome::Rejected, "{reply:?}");
+            refusals.push_str(&reply.error.expect("a reason").message);
+            refusals.push('\n');
+        }
+        inside.kill().expect("killed");
+        inside.wait().expect("ended");
+        fs::write(self.project(&format!("{name}.refused")), refusals).expect("written");
     }
 
     /// Waits for the gate's file; orders wait, as they would for a node that cannot be interrupted.

@@ -271,3 +271,19 @@ fn a_signal_lets_nodes_finish_and_a_second_one_ends_them() {
     let cancelled = world.client().request(Operation::RunCancel, Some(&run), &json!({}));
     assert_eq!(cancelled.outcome, Outcome::Accepted, "{cancelled:?}");
 }
+
+#[test]
+fn a_runner_registers_only_direct_children_that_lead_groups_of_their_own() {
+    let world = world("");
+    ensure_started(&world.start).unwrap();
+    let run = world.start_run("a:borrow");
+    world.wait_status(&run, RunStatus::Completed);
+    let refusals = fs::read_to_string(world.project.join("a.refused")).unwrap();
+    let refusals: Vec<&str> = refusals.lines().collect();
+    assert!(refusals[0].contains("does not lead a group of its own"), "{refusals:?}");
+    assert!(
+        refusals[1].contains("is no direct child of this runner"),
+        "{refusals:?}"
+    );
+    assert!(refusals[2].contains("does not exist"), "{refusals:?}");
+}

@@ -69,9 +69,13 @@ impl EffectFilter {
 
 /// A window of effects, oldest first, and how many match in all.
 pub fn page(reader: &Reader, filter: &EffectFilter, start: u64, limit: u32) -> Result<(Vec<EffectRow>, u64)> {
+    // Keys are made of letters, digits and hyphens, which all come before the tilde: a range of the index of keys.
+    let key = match &filter.key {
+        Some(_) => "e.key >= :key AND e.key < :key || '~'",
+        None => ":key IS NULL",
+    };
     let from = format!(
-        "FROM effects e JOIN runs r ON r.id = e.resource
-          WHERE {} AND r.deleted_at IS NULL AND (:key IS NULL OR substr(e.key, 1, length(:key)) = :key)",
+        "FROM effects e JOIN runs r ON r.id = e.resource WHERE {} AND r.deleted_at IS NULL AND {key}",
         filter.condition()
     );
     let mut statement = reader.prepare_cached(&format!("SELECT count(*) {from}"))?;
