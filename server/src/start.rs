@@ -87,7 +87,7 @@ pub enum StartError {
     },
     /// A process holds the lock and answers nobody.
     #[error(
-        "a server holds the lock{} but answered nobody for {} s: is it stopped? 30 s after it last worked, another start takes over from it",
+        "a server holds the lock{} but answered nobody for {} s: is it stopped? 30 s after it last worked, another start takes over from it (one that was stopped in the middle of a write must be woken or killed first)",
         pid.map_or_else(String::new, |pid| format!(" (pid {pid})")), timeout.as_secs()
     )]
     Unresponsive {
