@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,6 +78,26 @@ pub enum OpenError {
         /// The log.
         wal: PathBuf,
     },
+    /// A symbolic link that leads nowhere.
+    #[error("{} is a link to {}, which is not there; mount or put back what it leads to, or remove the link, then start again", path.display(), target.display())]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// The file has another name, under which another server would use another write-ahead log.
+    #[error(
+        "{} has {links} hard links, and a database has one name only: under each it would have another write-ahead log. \
+         Remove the other names (a copy, made with cp, may stay), then start again",
+        path.display()
+    )]
+    HardLinked {
+        /// The file.
+        path: PathBuf,
+        /// Its names.
+        links: u64,
+    },
     /// The file or its directory cannot be written.
     #[error("{} cannot be written: {detail}. Give this user the right to write it and its directory, then start again", path.display())]
     ReadOnly {
@@ -151,7 +171,7 @@ impl OpenError {
 /// Checks the file in `dir`, creates it when there is none, and opens the one connection that writes.
 pub(crate) fn open_writer(dir: &Path, now_ms: i64, busy: Option<Duration>) -> Result<Connection, OpenError> {
     make_private_dir(dir)?;
-    let path = dir.join(FILE_NAME);
+    let path = resolve(dir.join(FILE_NAME))?;
     #[cfg(feature = "failpoints")]
     crate::vfs::lay_by_environment(dir).map_err(|error| OpenError::Other {
         path: path.clone(),
@@ -203,6 +223,17 @@ fn make_private_dir(dir: &Path) -> Result<(), OpenError> {
     })
 }
 
+/// The file itself where the name is a symbolic link: the write-ahead log lies beside the file, not beside the link.
+fn resolve(path: PathBuf) -> Result<PathBuf, OpenError> {
+    let Ok(target) = fs::read_link(&path) else {
+        return Ok(path);
+    };
+    match fs::canonicalize(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(OpenError::DanglingLink { path, target }),
+        resolved => resolved.map_err(|error| OpenError::from_io(&path, &error)),
+    }
+}
+
 /// Whether there is nothing to check: no file, or the empty one of a creation that was interrupted.
 fn is_new(path: &Path) -> Result<bool, OpenError> {
     let wal = with_suffix(path, "-wal");
@@ -216,6 +247,12 @@ fn is_new(path: &Path) -> Result<bool, OpenError> {
             return Err(OpenError::Other {
                 path: path.to_path_buf(),
                 detail: "it is not a regular file".to_owned(),
+            });
+        }
+        Ok(meta) if meta.nlink() > 1 => {
+            return Err(OpenError::HardLinked {
+                path: path.to_path_buf(),
+                links: meta.nlink(),
             });
         }
         Ok(meta) => meta.len() == 0,

@@ -169,3 +169,35 @@ fn a_directory_in_the_way_is_named() {
         .to_string();
     assert!(error.contains("cannot use the state directory"), "{error}");
 }
+
+#[test]
+fn a_link_that_leads_nowhere_is_not_replaced_by_an_empty_database() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let elsewhere = tempfile::tempdir().expect("temp dir");
+    let target = file(elsewhere.path());
+    std::os::unix::fs::symlink(&target, file(dir.path())).expect("link");
+    let error = State::open(options(dir.path()))
+        .expect_err("must be refused")
+        .to_string();
+    assert!(error.contains("is a link to") && error.contains("not there"), "{error}");
+    assert_eq!(fs::read_link(file(dir.path())).expect("still a link"), target);
+    assert!(!target.exists(), "nothing was made");
+    // Once it is there again, it is used through the link.
+    make(elsewhere.path());
+    make(dir.path());
+    assert_eq!(fs::read_link(file(dir.path())).expect("still a link"), target);
+}
+
+#[test]
+fn a_database_with_a_second_name_is_refused() {
+    let root = tempfile::tempdir().expect("temp dir");
+    let (first, second) = (root.path().join("first"), root.path().join("second"));
+    make(&first);
+    fs::create_dir(&second).expect("directory");
+    fs::hard_link(file(&first), file(&second)).expect("hard link");
+    for dir in [&first, &second] {
+        assert!(refused(dir).contains("has 2 hard links"));
+    }
+    fs::remove_file(file(&second)).expect("removed");
+    make(&first);
+}
