@@ -237,3 +237,49 @@ fn a_paused_effect_is_reviewed_first_and_the_run_stays_paused() {
     assert_eq!(ended_well(&home, &run_id), json!({ "send": 7 }));
     assert_eq!(applied(&home).len(), 1);
 }
+
+/// A manual effect that runs out of time, and a long node that goes on from there.
+const GOES_ON: &str = r#"
+import { compute, defineWorkflow, idempotentEffect, manualEffect, shell } from "piw";
+export default defineWorkflow({
+  name: "goes-on",
+  startAt: "a",
+  nodes: {
+    a: shell({ effect: manualEffect("pay"), timeoutMs: 300, exec: () => ({ command: "sleep", args: ["30"] }) }),
+    b: shell({ effect: idempotentEffect("wait"), exec: () => ({ command: "sh", args: ["-c", "while [ ! -e go ]; do sleep 0.02; done"] }) }),
+    lost: compute({ run: () => null }),
+  },
+  edges: [{ from: "a", switch: { on: "$result.outcome", cases: { ok: "lost", timed_out: "b" } } }],
+});
+"#;
+
+#[test]
+fn a_run_that_goes_on_after_an_ambiguous_effect_is_running_and_followed() {
+    let home = Home::new();
+    home.workflow("goes-on", GOES_ON);
+    let started = home.piw(&["run", "goes-on", "--detach", "--json"]).exits(0).json();
+    let run_id = started["runId"].as_str().unwrap().to_owned();
+    let view = wait::until("b runs", || {
+        let view = home.show(&run_id);
+        (view["state"]["currentNode"] == "b").then_some(view)
+    });
+    assert_eq!(view["display"]["status"], "running", "{view}");
+    assert!(has_review(&view), "{view}");
+    says(&home.piw(&["show", &run_id]).exits(0), &["◉ running", "≈ $ a", "◉ $ b"]);
+    says(&home.piw(&[run_id.as_str(), "--once"]).exits(0), &["≈ a", "◉ b"]);
+    says(&home.piw(&["ps"]).exits(0), &["running (review)"]);
+    let refused = home.piw(&["pause", &run_id]).exits(5);
+    assert!(refused.stderr.contains("review them first"), "{}", refused.stderr);
+    fs::write(home.project().join("go"), "").unwrap();
+    let view = home.wait_for_end(&run_id);
+    assert_eq!(view["display"]["status"], "completed", "{view}");
+    assert!(has_review(&view), "the effect still waits: {view}");
+}
+
+#[test]
+fn a_pause_that_interrupts_a_manual_effect_names_the_review() {
+    let (home, run_id) = applying();
+    let said = home.piw(&["pause", &run_id]).exits(0);
+    says(&said, &["may or may not have happened: 1", "piw effects list"]);
+    says(&home.piw(&["show", &run_id]).exits(0), &["≈ ambiguous", "≈ $ send"]);
+}

@@ -1,6 +1,7 @@
 //! `piw pause`, `resume`, `cancel` and `restart`: one command to the server, the stored outcome printed.
 
 use piw_protocol::client::RunRef as Target;
+use piw_protocol::ops::RunReceipt;
 
 use super::output;
 use super::session::{self, Autostart};
@@ -41,7 +42,7 @@ pub fn run(control: Control, args: &RunRef) -> Outcome {
         return Ok(Exit::Done);
     }
     let said = match (control, &receipt.new_run_id) {
-        (Control::Pause, _) => format!("paused {run_id}; go on with: piw resume {run_id}\n"),
+        (Control::Pause, _) => paused(&receipt),
         (Control::Resume, _) => format!("resumed {run_id}; watch it with: piw {run_id}\n"),
         (Control::Cancel, _) => format!("cancelled {run_id}\n"),
         (Control::Restart, Some(new)) => format!("restarted {run_id} as {new}; watch it with: piw {new}\n"),
@@ -49,4 +50,15 @@ pub fn run(control: Control, args: &RunRef) -> Outcome {
     };
     output::text(&said)?;
     Ok(Exit::Done)
+}
+
+/// A pause that interrupted what nobody can prove has to be reviewed before the run goes on.
+fn paused(receipt: &RunReceipt) -> String {
+    let run_id = &receipt.run_id;
+    match &receipt.message {
+        Some(message) => {
+            format!("paused {run_id}; {message}\nreview with: piw effects list {run_id}, then: piw resume {run_id}\n")
+        }
+        None => format!("paused {run_id}; go on with: piw resume {run_id}\n"),
+    }
 }

@@ -90,15 +90,48 @@ pub fn status_name(status: DisplayStatus) -> &'static str {
     }
 }
 
-/// Glyph and tone of a node's newest attempt.
+/// How a node's newest attempt is shown: the one place that every renderer asks. An effect that waits for a review marks its node
+/// while the run has not ended; an unfinished attempt looks as its run does.
 #[must_use]
-pub fn outcome_mark(outcome: Option<NodeOutcome>) -> (char, Tone) {
+pub fn node_status(view: &RunView, node: &str, outcome: Option<NodeOutcome>) -> DisplayStatus {
+    let status = view.display.status;
+    let ended = matches!(
+        status,
+        DisplayStatus::Completed | DisplayStatus::Failed | DisplayStatus::TimedOut | DisplayStatus::Cancelled
+    );
+    let works = outcome.is_none() && matches!(status, DisplayStatus::Queued | DisplayStatus::Running);
+    if !ended && !works && waits_for_review(view, node) {
+        return DisplayStatus::Ambiguous;
+    }
+    let waits = view.state.waiting_on.as_deref() == Some(node);
+    match (outcome, status) {
+        (_, DisplayStatus::Waiting | DisplayStatus::Paused) if waits => status,
+        (Some(outcome), _) => outcome_status(outcome),
+        (None, DisplayStatus::Queued) => DisplayStatus::Running,
+        // Another node's effect keeps it; after the review it is its turn again.
+        (None, DisplayStatus::Ambiguous) if view.review.is_some() => DisplayStatus::Queued,
+        (None, DisplayStatus::Completed | DisplayStatus::Failed) => DisplayStatus::Cancelled,
+        (None, _) => status,
+    }
+}
+
+fn waits_for_review(view: &RunView, node: &str) -> bool {
+    let review = view.review.as_ref();
+    review.is_some_and(|review| review.effects.iter().any(|effect| effect.node == node))
+}
+
+/// Glyph and tone of an outcome.
+#[must_use]
+pub fn outcome_mark(outcome: NodeOutcome) -> (char, Tone) {
+    status_mark(outcome_status(outcome))
+}
+
+const fn outcome_status(outcome: NodeOutcome) -> DisplayStatus {
     match outcome {
-        None => ('◉', Tone::Active),
-        Some(NodeOutcome::Ok) => ('✓', Tone::Good),
-        Some(NodeOutcome::Failed) => ('✗', Tone::Bad),
-        Some(NodeOutcome::TimedOut) => ('◔', Tone::Bad),
-        Some(NodeOutcome::Cancelled) => ('⊘', Tone::Bad),
+        NodeOutcome::Ok => DisplayStatus::Completed,
+        NodeOutcome::Failed => DisplayStatus::Failed,
+        NodeOutcome::TimedOut => DisplayStatus::TimedOut,
+        NodeOutcome::Cancelled => DisplayStatus::Cancelled,
     }
 }
 
@@ -121,13 +154,7 @@ pub fn of_view(view: &RunView, definition: &DefinitionSnapshot, now: &str) -> Ve
 }
 
 fn line(view: &RunView, definition: &DefinitionSnapshot, step: &GraphStep, now: &str) -> Line {
-    let waiting = view.state.waiting_on.as_deref() == Some(step.node_id.as_str())
-        && view.display.status == DisplayStatus::Waiting;
-    let (glyph, tone) = if waiting {
-        ('◇', Tone::Attention)
-    } else {
-        outcome_mark(step.outcome)
-    };
+    let (glyph, tone) = status_mark(node_status(view, &step.node_id, step.outcome));
     let active = step.outcome.is_none() && view.live;
     let end = match (&step.finished_at, active) {
         (Some(finished), _) => finished.as_str(),
@@ -207,4 +234,59 @@ fn eta_text(estimate: Option<&ProgressEstimate>, now: &str) -> Option<String> {
     } else {
         format!("about {} left", elapsed(left))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::viewer::fixtures::{self, RunFixture};
+
+    fn marks(view: &RunView) -> String {
+        let lines = of_view(view, &fixtures::release(), &view.state.updated_at);
+        let marks: Vec<String> = lines
+            .iter()
+            .map(|line| format!("{}{}", line.glyph, line.name))
+            .collect();
+        marks.join(" ")
+    }
+
+    fn interrupted(status: &'static str) -> RunView {
+        RunFixture {
+            visits: "inspect",
+            status,
+            ..fixtures::running()
+        }
+        .view()
+    }
+
+    #[test]
+    fn an_unfinished_node_is_marked_as_its_run() {
+        let shown = |status| marks(&interrupted(status));
+        assert_eq!(shown("running"), "✓inspect ◉test");
+        assert_eq!(shown("paused"), "✓inspect ‖test");
+        assert_eq!(shown("cancelled"), "✓inspect ⊘test");
+        assert_eq!(shown("failed"), "✓inspect ⊘test");
+        assert_eq!(shown("ambiguous"), "✓inspect ≈test");
+    }
+
+    #[test]
+    fn the_node_of_the_effect_is_marked_while_another_runs() {
+        let reviewed = |status, node: &str| {
+            let mut view = RunFixture {
+                visits: "inspect fix:timed_out",
+                ..fixtures::running()
+            }
+            .view();
+            view.display.status = status;
+            view.review = fixtures::ambiguous().review;
+            let effects = &mut view.review.as_mut().unwrap().effects;
+            effects.truncate(1);
+            effects[0].node = node.to_owned();
+            marks(&view)
+        };
+        assert_eq!(reviewed(DisplayStatus::Running, "fix"), "✓inspect ≈fix ◉test");
+        assert_eq!(reviewed(DisplayStatus::Ambiguous, "fix"), "✓inspect ≈fix ◌test");
+        assert_eq!(reviewed(DisplayStatus::Ambiguous, "test"), "✓inspect ◔fix ≈test");
+        assert_eq!(reviewed(DisplayStatus::Cancelled, "fix"), "✓inspect ◔fix ⊘test");
+    }
 }

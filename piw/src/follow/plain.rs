@@ -30,7 +30,7 @@ impl Plain {
                 continue;
             }
             let step = &step.step;
-            let (glyph, _) = outcome_mark(Some(step.outcome));
+            let (glyph, _) = outcome_mark(step.outcome);
             let time = elapsed(between(&step.started_at, &step.finished_at));
             let _ = write!(out, "{glyph} {}  {time}", text::clean(&step.node_id).into_owned());
             if let Some(error) = &step.error {

@@ -1,8 +1,8 @@
 //! What every renderer shows of a run: status, activity, controls and reason, decided here and nowhere else
 //! (protocol.md, "Views").
 //!
-//! The order: terminal result; ambiguous effect; durable pause; pending request (`running` only during that exact request's
-//! model turn); active runner or turn; parked or admitted work.
+//! The order: terminal result; ambiguous effect, unless the run goes on all the same; durable pause; pending request (`running`
+//! only during that exact request's model turn); active runner or turn; parked or admitted work.
 
 use piw_protocol::run::{DisplayStatus, RunStatus};
 use piw_protocol::view::Display;
@@ -57,6 +57,12 @@ pub fn is_live(facts: &Facts<'_>) -> bool {
     facts.runner || facts.open_turn
 }
 
+/// The run is executed now, and nothing that a person has to do keeps it. An effect that a finished attempt left ambiguous does not
+/// stop it: the review is offered beside it.
+fn goes_on(facts: &Facts<'_>) -> bool {
+    is_live(facts) && !facts.run.paused && facts.run.request.is_none()
+}
+
 /// Durable state says running, but no live claim holds the run and it was not parked or paused at a boundary.
 #[must_use]
 pub fn possibly_interrupted(run: &RunFacts<'_>, claim_live: bool) -> bool {
@@ -69,7 +75,7 @@ fn status(facts: &Facts<'_>) -> DisplayStatus {
         RunStatus::Failed => DisplayStatus::Failed,
         RunStatus::TimedOut => DisplayStatus::TimedOut,
         RunStatus::Cancelled => DisplayStatus::Cancelled,
-        _ if facts.run.ambiguous_effects > 0 => DisplayStatus::Ambiguous,
+        _ if facts.run.ambiguous_effects > 0 && !goes_on(facts) => DisplayStatus::Ambiguous,
         _ if facts.run.paused => DisplayStatus::Paused,
         _ if facts.run.request.is_some() && facts.request_turn => DisplayStatus::Running,
         _ if facts.run.request.is_some() => DisplayStatus::Waiting,
@@ -100,10 +106,7 @@ fn controls(facts: &Facts<'_>) -> Vec<&'static str> {
         offer(run.request.is_some(), request_controls(run.request));
     }
     let parked_alone = run.parked && run.request.is_none();
-    offer(
-        check_pause(run).is_ok() && run.ambiguous_effects == 0 && !parked_alone,
-        &["pause"],
-    );
+    offer(check_pause(run).is_ok() && !parked_alone, &["pause"]);
     offer(check_resume(run).is_ok(), &["resume"]);
     offer(check_cancel(run).is_ok(), &["cancel"]);
     let restarts_left = facts.restarts < crate::limits::RESTARTS;
@@ -127,10 +130,11 @@ fn reason(facts: &Facts<'_>, status: DisplayStatus) -> Option<String> {
     match status {
         DisplayStatus::Completed => facts.run.continued_by.map(|next| format!("continued as {next}")),
         DisplayStatus::Failed | DisplayStatus::TimedOut | DisplayStatus::Cancelled => facts.error.map(str::to_owned),
-        DisplayStatus::Ambiguous => Some(match facts.run.ambiguous_effects {
-            1 => "1 effect may or may not have happened; review it".to_owned(),
-            many => format!("{many} effects may or may not have happened; review them"),
-        }),
+        DisplayStatus::Ambiguous | DisplayStatus::Running => match facts.run.ambiguous_effects {
+            0 => None,
+            1 => Some("1 effect may or may not have happened; review it".to_owned()),
+            many => Some(format!("{many} effects may or may not have happened; review them")),
+        },
         DisplayStatus::Waiting => facts.waiting_on.map(|node| match facts.run.request {
             Some(RequestKind::Checkpoint) => format!("\"{node}\" waits for an answer"),
             Some(RequestKind::Decision) => format!("\"{node}\" waits for a person's decision"),
@@ -139,7 +143,7 @@ fn reason(facts: &Facts<'_>, status: DisplayStatus) -> Option<String> {
         DisplayStatus::Queued => facts
             .park_reason
             .map(|reason| format!("{reason}: {}", reason.explain())),
-        DisplayStatus::Running | DisplayStatus::Paused => None,
+        DisplayStatus::Paused => None,
     }
 }
 

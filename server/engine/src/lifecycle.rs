@@ -91,17 +91,17 @@ pub enum Refusal {
     },
 }
 
-/// May the run be paused?
+/// May the run be paused? Not while an effect of it waits for a review: the review comes before everything that a resume would
+/// do.
 ///
 /// # Errors
 /// Says why not.
 pub fn check_pause(run: &RunFacts<'_>) -> Result<(), Refusal> {
     check_alive(run)?;
     if run.paused {
-        Err(Refusal::AlreadyPaused)
-    } else {
-        Ok(())
+        return Err(Refusal::AlreadyPaused);
     }
+    check_reviewed(run)
 }
 
 /// May the run be resumed?
@@ -114,10 +114,7 @@ pub fn check_resume(run: &RunFacts<'_>) -> Result<(), Refusal> {
     if !run.paused && !parked {
         return Err(Refusal::NothingToResume);
     }
-    if run.ambiguous_effects > 0 {
-        return Err(Refusal::AmbiguousEffects(run.ambiguous_effects));
-    }
-    Ok(())
+    check_reviewed(run)
 }
 
 /// May the run be cancelled?
@@ -144,6 +141,13 @@ pub fn check_answer(run: &RunFacts<'_>) -> Result<(), Refusal> {
         }
         Some(RequestKind::Checkpoint) => Ok(()),
         Some(RequestKind::AgentOutput | RequestKind::VisibleReply) | None => Err(Refusal::NotWaiting),
+    }
+}
+
+fn check_reviewed(run: &RunFacts<'_>) -> Result<(), Refusal> {
+    match run.ambiguous_effects {
+        0 => Ok(()),
+        unclear => Err(Refusal::AmbiguousEffects(unclear)),
     }
 }
 
@@ -295,6 +299,12 @@ mod tests {
             "2 effect(s) of the run have an unknown outcome; review them first"
         );
         assert_eq!(check_cancel(&unclear), Ok(()));
+        // A pause that nothing but a review could end would strand the run.
+        let goes_on = RunFacts {
+            ambiguous_effects: 1,
+            ..RUN
+        };
+        assert_eq!(check_pause(&goes_on), Err(Refusal::AmbiguousEffects(1)));
     }
 
     #[test]

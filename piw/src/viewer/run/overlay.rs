@@ -3,6 +3,7 @@
 use piw_protocol::run::{DisplayStatus, NodeOutcome};
 use piw_protocol::view::{GraphStep, RunPage, RunView, StepView, TakenTransition};
 
+use crate::follow::lines::node_status;
 use crate::text::clean;
 use crate::viewer::clock::{self, Millis};
 use crate::viewer::graph::Graph;
@@ -26,19 +27,25 @@ pub fn live(graph: &Graph, view: &RunView, now: Millis) -> Overlay {
     let mut overlay = Overlay::idle(graph);
     for step in &view.graph_steps {
         if let Some(node) = graph.node(&step.node_id) {
-            overlay.nodes[node] = node_state(step, unfinished_mark(view.display.status), now);
+            let mark = Mark::of(node_status(view, &step.node_id, step.outcome));
+            overlay.nodes[node] = node_state(step, mark, now);
         }
     }
     take(graph, &mut overlay, &view.taken_transitions);
-    if let Some(node) = view.state.waiting_on.as_deref().and_then(|id| graph.node(id))
+    let known = |id: &Option<String>| {
+        let id = id.as_deref()?;
+        Some((graph.node(id)?, node_status(view, id, None)))
+    };
+    if let Some((node, status)) = known(&view.state.waiting_on)
+        && overlay.nodes[node].mark == Mark::Idle
         && matches!(view.display.status, DisplayStatus::Waiting | DisplayStatus::Paused)
     {
-        overlay.nodes[node].mark = Mark::of(view.display.status);
+        overlay.nodes[node].mark = Mark::of(status);
     }
-    if let Some(node) = view.state.current_node.as_deref().and_then(|id| graph.node(id)) {
+    if let Some((node, status)) = known(&view.state.current_node) {
         let state = &mut overlay.nodes[node];
         if state.mark == Mark::Idle {
-            state.mark = unfinished_mark(view.display.status);
+            state.mark = Mark::of(status);
             state.attempts = state.attempts.max(1);
         }
         if let Some(detail) = &view.state.status_detail {
@@ -50,26 +57,14 @@ pub fn live(graph: &Graph, view: &RunView, now: Millis) -> Overlay {
     overlay
 }
 
-/// What an unfinished attempt looks like under a run's status.
-const fn unfinished_mark(status: DisplayStatus) -> Mark {
-    match status {
-        DisplayStatus::Queued | DisplayStatus::Running => Mark::Running,
-        DisplayStatus::Waiting => Mark::Waiting,
-        DisplayStatus::Paused => Mark::Paused,
-        DisplayStatus::Ambiguous => Mark::Ambiguous,
-        DisplayStatus::TimedOut => Mark::TimedOut,
-        DisplayStatus::Completed | DisplayStatus::Failed | DisplayStatus::Cancelled => Mark::Cancelled,
-    }
-}
-
-fn node_state(step: &GraphStep, unfinished: Mark, now: Millis) -> NodeState {
+fn node_state(step: &GraphStep, mark: Mark, now: Millis) -> NodeState {
     let started = clock::parse(&step.started_at);
     let finished = match &step.finished_at {
         Some(text) => clock::parse(text),
         None => Some(now),
     };
     NodeState {
-        mark: step.outcome.map_or(unfinished, outcome_mark),
+        mark,
         attempts: step.attempts,
         time: started
             .zip(finished)
@@ -110,7 +105,7 @@ pub fn at_step(graph: &Graph, page: &RunPage, steps: &[StepView], cursor: u64) -
         }
         let state = &mut overlay.nodes[node];
         *state = if undone == 0 && step.step_index.is_none_or(|index| index <= cursor) {
-            node_state(step, Mark::Running, 0)
+            node_state(step, step.outcome.map_or(Mark::Running, outcome_mark), 0)
         } else {
             NodeState {
                 mark: Mark::Ok,

@@ -125,6 +125,42 @@ fn a_pause_hides_the_request_and_an_unclear_effect_hides_the_pause() {
 }
 
 #[test]
+fn a_run_that_goes_on_is_running_with_the_review_beside_it() {
+    let mut facts = Facts { runner: true, ..FACTS };
+    facts.run.ambiguous_effects = 1;
+    assert_eq!(
+        shown(&facts),
+        (
+            DisplayStatus::Running,
+            Some("supervised_runner".into()),
+            "review cancel".into()
+        )
+    );
+    assert_eq!(
+        display(&facts).reason.as_deref(),
+        Some("1 effect may or may not have happened; review it")
+    );
+    let parked = Facts {
+        run: RunFacts {
+            parked: true,
+            ..facts.run
+        },
+        runner: false,
+        park_reason: Some(ParkReason::EffectAmbiguous),
+        ..facts
+    };
+    assert_eq!(shown(&parked), (DisplayStatus::Ambiguous, None, "review cancel".into()));
+    let asks = Facts {
+        run: RunFacts {
+            ambiguous_effects: 1,
+            ..waiting(RequestKind::Checkpoint).run
+        },
+        ..waiting(RequestKind::Checkpoint)
+    };
+    assert_eq!(shown(&asks).0, DisplayStatus::Ambiguous);
+}
+
+#[test]
 fn terminal_results_come_first() {
     let failed = Facts {
         run: RunFacts {

@@ -54,7 +54,11 @@ impl State {
                 )?;
                 runner::next_action(tx, &live)?;
                 live.event(tx, "command", "run.paused", About::default())?;
-                accept(tx, live, None)
+                let message = match live.ambiguous_effects {
+                    0 => None,
+                    unclear => Some(format!("effects that may or may not have happened: {unclear}")),
+                };
+                accept(tx, live, message)
             })?;
             Ok(Controlled { receipted, stop })
         })

@@ -386,7 +386,9 @@ impl World {
             .expect("pause")
             .receipted;
         let model = &mut self.runs[run];
-        let allowed = matches!(model.status, "queued" | "running" | "waiting") && !model.paused;
+        let allowed = matches!(model.status, "queued" | "running" | "waiting")
+            && !model.paused
+            && model.effect != Effect::Ambiguous;
         assert_eq!(decided.outcome == Outcome::Accepted, allowed, "{decided:?}");
         if allowed {
             (model.paused, model.claimable, model.queue) = (true, false, "parked");
