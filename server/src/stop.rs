@@ -73,7 +73,7 @@ pub fn stop_by_signal(places: &Places, wait: Duration, now: bool) -> Result<Lock
         group::signal_process(&process, Signal::SIGTERM).map_err(failed)?;
     }
     let limit = if now { MARGIN } else { wait.saturating_add(MARGIN) };
-    if wait_until_gone(places, limit) {
+    if wait_until_gone(places, limit) && has_ended(&process, MARGIN) {
         return Ok(record);
     }
     Err(StopError::StillRunning {
@@ -81,6 +81,18 @@ pub fn stop_by_signal(places: &Places, wait: Duration, now: bool) -> Result<Lock
         version: record.package_version,
         waited: limit,
     })
+}
+
+/// Waits until a process that gave up its lock has left; whether it has.
+fn has_ended(process: &ProcessIdentity, limit: Duration) -> bool {
+    let start = Instant::now();
+    while process.liveness().is_ok_and(|liveness| liveness == Liveness::Running) {
+        if start.elapsed() >= limit {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+    true
 }
 
 /// Waits until no server holds the lock; whether that is so. Call it after `server.stop` was accepted and before another start.
