@@ -265,6 +265,37 @@ fn files(state: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
+/// The log of a killed server is part of its database: without it acknowledged runs would be gone without a word.
+#[test]
+fn a_lost_log_of_a_killed_server_is_refused() {
+    let home = Home::new();
+    home.workflow("chain", CHAIN);
+    let printed = home.piw(&["run", "chain", "--detach", "--json"]).exits(0).json();
+    let run = printed["runId"].as_str().unwrap();
+    home.kill_server();
+    let log = home.state().join("state.sqlite-wal");
+    let away = home.state().join("away");
+    fs::rename(&log, &away).unwrap();
+    let before = files(&home.state());
+    for command in [&["ps"][..], &["server", "start"]] {
+        let refused = home.piw(command).exits(3);
+        for said in [
+            "was not closed by its last server",
+            "state.sqlite-wal is missing",
+            "touch '",
+        ] {
+            assert!(refused.stderr.contains(said), "{said:?} in {}", refused.stderr);
+        }
+    }
+    assert_eq!(files(&home.state()), before, "nothing was changed");
+    fs::rename(&away, &log).unwrap();
+    assert_eq!(home.show(run)["runId"], run, "with its log the run is there");
+    // The word of whoever accepts a loss is an empty log.
+    home.kill_server();
+    fs::write(&log, "").unwrap();
+    let _ = home.piw(&["ps"]).exits(0);
+}
+
 #[test]
 fn a_database_that_another_program_holds_is_named_and_waited_for() {
     let (home, path) = made();

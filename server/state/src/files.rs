@@ -22,6 +22,12 @@ struct File {
     help: &'static str,
 }
 
+impl File {
+    fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (self.device, self.inode))
+    }
+}
+
 impl Files {
     /// The files as they lie there now, right after they were opened.
     pub(crate) fn of(db: &Connection) -> Self {
@@ -45,13 +51,16 @@ impl Files {
         Self(files.collect())
     }
 
+    /// Whether the log was moved or deleted while the database is in its place.
+    pub(crate) fn log_is_gone(&self) -> bool {
+        matches!(&self.0[..], [database, log] if database.is_there() && !log.is_there())
+    }
+
     /// # Errors
     /// [`StateError::Moved`] names the file that is not there any more.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         for file in &self.0 {
-            let there =
-                fs::metadata(&file.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (file.device, file.inode));
-            if !there {
+            if !file.is_there() {
                 let name = file.path.file_name().unwrap_or_default();
                 return Err(StateError::Moved {
                     name: name.to_string_lossy().into_owned(),

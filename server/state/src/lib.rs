@@ -58,6 +58,7 @@ mod names;
 mod os;
 mod readers;
 mod restore;
+mod unclosed;
 mod updates;
 mod value;
 mod writer;

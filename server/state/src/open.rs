@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::schema;
+use crate::{schema, unclosed};
 
 /// Name of the database in the state directory.
 pub const FILE_NAME: &str = "state.sqlite";
@@ -76,6 +76,18 @@ pub enum OpenError {
         /// The missing file.
         path: PathBuf,
         /// The log.
+        wal: PathBuf,
+    },
+    /// A database that its last server did not close, without its write-ahead log.
+    #[error(
+        "{} was not closed by its last server, and its write-ahead log {} is missing: what was done last may be lost. Put the log \
+         back, or restore a backup. To go on without what the log held, make an empty one: touch '{}'",
+        path.display(), wal.display(), wal.display()
+    )]
+    LostLog {
+        /// The database.
+        path: PathBuf,
+        /// The missing log.
         wal: PathBuf,
     },
     /// A symbolic link that leads nowhere.
@@ -183,6 +195,7 @@ pub(crate) fn open_writer(dir: &Path, now_ms: i64, busy: Option<Duration>) -> Re
     } else {
         check_header(&path)?;
         check_contents(&path, busy)?;
+        unclosed::check_log(&path)?;
     }
     open_checked(&path, busy)
 }
@@ -206,7 +219,7 @@ pub(crate) fn open_reader(dir: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Opens a connection; in test builds perhaps through the layer that a test laid under the directory.
-fn connect(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
+pub(crate) fn connect(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
     #[cfg(feature = "failpoints")]
     if let Some(vfs) = crate::vfs::vfs_for(dir) {
         return Connection::open_with_flags_and_vfs(file, flags, vfs);
@@ -420,6 +433,7 @@ fn open_checked(path: &Path, busy: Duration) -> Result<Connection, OpenError> {
     }
     let prepare = || -> rusqlite::Result<bool> {
         connection.busy_timeout(busy)?;
+        unclosed::keep_log(&connection, true)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if !mode.eq_ignore_ascii_case("wal") {
             return Ok(false);
@@ -460,7 +474,8 @@ fn chosen_by_a_test(connection: &Connection, path: &Path) -> rusqlite::Result<()
     Ok(())
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// The path with `suffix` behind its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use crate::error::{ClaimLost, StateError};
 use crate::lease::{self, Moment, Token};
 use crate::state::State;
+use crate::unclosed;
 use crate::writer::{Authority, Tx};
 
 /// A write renews the server's claim when its heartbeat is older than this part of its length.
@@ -95,7 +96,13 @@ impl State {
                 take(tx, &identity, gone.as_deref())
             })
             .await?;
-        taken.map_err(|held| TakeEpochError::Held(Box::new(held)))
+        let epoch = taken.map_err(|held| TakeEpochError::Held(Box::new(held)))?;
+        // From here on a lost log shows itself. A disk that refuses this refuses the next checkpoint or commit as well.
+        let carried = self.between(|db| Ok(unclosed::checkpoint(db)?)).await;
+        if let Err(error) = carried {
+            tracing::warn!(%error, "the database file does not yet say that a server runs");
+        }
+        Ok(epoch)
     }
 
     /// Renews the server's own claim; a timer calls this when nothing is written.
@@ -126,15 +133,28 @@ impl State {
     pub async fn release_server(&self) -> Result<(), StateError> {
         self.write("release_server", Authority::Server, |tx| {
             let own = tx.own.take().ok_or(StateError::NoEpoch)?;
-            lease::clear(tx.db, own.resource)?;
-            tx.db.execute(
-                "UPDATE workflow_server_state SET state = 'stopped', stopped_at = ?1 WHERE id = 1",
-                [tx.now],
-            )?;
-            Ok(())
+            release(tx.db, &own, tx.now)
         })
         .await
     }
+}
+
+fn release(db: &Connection, own: &OwnEpoch, now: i64) -> Result<(), StateError> {
+    lease::clear(db, own.resource)?;
+    db.execute(
+        "UPDATE workflow_server_state SET state = 'stopped', stopped_at = ?1 WHERE id = 1",
+        [now],
+    )?;
+    Ok(())
+}
+
+/// Releases the claim, if it still holds, of a connection whose log nobody finds again: it is about to be closed, and takes
+/// everything into the database file then.
+pub(crate) fn release_at_close(db: &Connection, own: &OwnEpoch, at: &Moment<'_>) -> Result<(), StateError> {
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let released = check_and_renew(db, own, at).and_then(|()| release(db, own, at.now));
+    db.execute_batch(if released.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    released
 }
 
 fn recorded(db: &Connection, steady: i64, boot: &str) -> Result<Option<RecordedServer>, StateError> {

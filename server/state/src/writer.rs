@@ -23,6 +23,7 @@ use crate::files::Files;
 use crate::lease::{LEASE_MS, Moment};
 use crate::open::OpenError;
 use crate::server::OwnEpoch;
+use crate::unclosed;
 
 /// Jobs that may wait; a caller beyond that waits in turn.
 const QUEUE: usize = 4096;
@@ -229,9 +230,28 @@ impl Thread {
             }
         }
         self.cache.clear();
+        if let Err(error) = self.choose_log() {
+            tracing::warn!(%error, "cannot tell whether the write-ahead log is still needed; it stays");
+        }
         if let Err((_, error)) = self.db.close() {
             tracing::error!(%error, "the state database does not close");
         }
+    }
+
+    /// The log of a database that was released goes with the close. It stays when no server has said that it stopped, unless it
+    /// was deleted: what it held then lives in this connection only.
+    fn choose_log(&mut self) -> Result<(), StateError> {
+        if self.files.log_is_gone() {
+            unclosed::keep_log(&self.db, false)?;
+            return match self.own.take() {
+                Some(own) => crate::server::release_at_close(&self.db, &own, &self.moment()),
+                None => Ok(()),
+            };
+        }
+        if !unclosed::is_running(&self.db)? {
+            unclosed::keep_log(&self.db, false)?;
+        }
+        Ok(())
     }
 
     /// Breaks when the thread is asked to end.
@@ -422,15 +442,18 @@ impl Thread {
     }
 
     /// The database must still name this server, by a claim that has not expired.
-    fn check_epoch(&mut self) -> Result<(), StateError> {
+    fn check_epoch(&self) -> Result<(), StateError> {
         let own = self.own.as_ref().ok_or(StateError::NoEpoch)?;
-        let at = Moment {
+        crate::server::check_and_renew(&self.db, own, &self.moment())
+    }
+
+    fn moment(&self) -> Moment<'_> {
+        Moment {
             now: self.clock.wall_ms(),
             steady: self.clock.steady_ms(),
             boot: &self.boot,
             lease: self.lease.load(Ordering::Relaxed),
-        };
-        crate::server::check_and_renew(&self.db, own, &at)
+        }
     }
 }
 

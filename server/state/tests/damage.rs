@@ -135,16 +135,58 @@ async fn a_log_that_is_torn_anywhere_gives_the_commits_before_it() {
     assert_eq!(last, 8, "the whole log has everything");
 }
 
-/// Nothing can tell a database whose log was deleted from one that was closed then: it opens as of its last checkpoint.
 #[tokio::test]
-async fn a_deleted_log_goes_back_to_the_last_checkpoint() {
+async fn a_lost_log_of_a_killed_server_is_refused_until_somebody_accepts_the_loss() {
     let dir = tempfile::tempdir().expect("temp dir");
-    let (id, database, _) = killed(dir.path()).await;
+    let (id, database, log) = killed(dir.path()).await;
     put_back(dir.path(), &database, None);
+    for _ in 0..2 {
+        let error = open(dir.path()).expect_err("refused").to_string();
+        assert!(error.contains("state.sqlite-wal is missing"), "{error}");
+        assert!(
+            error.contains("restore a backup") && error.contains("touch '"),
+            "{error}"
+        );
+        assert_eq!(
+            fs::read(file(dir.path(), "")).expect("kept"),
+            database,
+            "nothing was changed"
+        );
+        assert!(!file(dir.path(), "-wal").exists(), "nothing was made");
+    }
+    // The log comes back.
+    put_back(dir.path(), &database, Some(&log));
+    let state = open(dir.path()).expect("opens");
+    assert_eq!(facts(&state, &id).await.3, 8);
+    state.close();
+    // It is gone for good: an empty one is the word of whoever accepts that.
+    put_back(dir.path(), &database, Some(b""));
     let state = open(dir.path()).expect("opens");
     assert_eq!(state.verify().await.expect("verify"), vec![]);
     assert!(state.original(id).await.expect("read").is_none());
     state.close();
+}
+
+#[tokio::test]
+async fn only_a_server_that_stopped_takes_the_log_away() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let log = file(dir.path(), "-wal");
+    let state = open(dir.path()).expect("new");
+    state.take_server_epoch(identity_of(1), None).await.expect("epoch");
+    state.close();
+    assert!(log.exists(), "it was not released");
+    // Somebody who only looks leaves it as well.
+    open(dir.path()).expect("opens").close();
+    assert!(log.exists());
+    let state = open(dir.path()).expect("opens");
+    state
+        .take_server_epoch(identity_of(2), Some(identity_of(1).server_id))
+        .await
+        .expect("epoch");
+    state.release_server().await.expect("released");
+    state.close();
+    assert!(!log.exists(), "everything is in the database");
+    open(dir.path()).expect("opens without a log").close();
 }
 
 #[tokio::test]

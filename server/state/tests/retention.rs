@@ -98,8 +98,12 @@ async fn count(state: &State, sql: &'static str) -> u64 {
         .expect("a count")
 }
 
+/// The database, which no server has open: its log stays in its place when this connection closes.
 fn database(place: &Place) -> Connection {
-    Connection::open(place.dir.path().join("state.sqlite")).expect("the database is closed otherwise")
+    let db = Connection::open(place.dir.path().join("state.sqlite")).expect("the database is closed otherwise");
+    let keep_log = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    db.set_db_config(keep_log, true).expect("set");
+    db
 }
 
 /// Copies of a completed run of one step: run `template` under the ids `from..from + number`, ended at `at`. Every third is a
