@@ -45,8 +45,21 @@ pub enum BackupRefused {
         wal: PathBuf,
     },
     /// It is no state database, of another schema, or damaged beyond reading.
-    #[error(transparent)]
-    Open(#[from] OpenError),
+    #[error("{} is no sound backup: {reason}", path.display())]
+    Unfit {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system does not let it be read.
+    #[error("cannot read {}: {detail}", path.display())]
+    Unopened {
+        /// The path.
+        path: PathBuf,
+        /// What SQLite says.
+        detail: String,
+    },
     /// It cannot be read to its end.
     #[error("cannot check {}: {source}", path.display())]
     Failed {
@@ -76,9 +89,29 @@ pub fn verify_backup(path: &Path, state_dir: &Path) -> Result<Vec<Violation>, Ba
         source,
     };
     check_copy(&real, &Stop::never()).map_err(|error| match error {
-        CopyError::Open(error) => BackupRefused::Open(error),
+        CopyError::Open(error) => unfit(path, error),
         CopyError::State(source) => failed(source),
     })
+}
+
+/// An error of opening a database in the words of a backup: what to do about a live one is wrong advice here.
+fn unfit(path: &Path, error: OpenError) -> BackupRefused {
+    let path = path.to_path_buf();
+    let reason = match error {
+        OpenError::NotADatabase(_) => "it is not a SQLite database".to_owned(),
+        OpenError::OtherProgram { found, .. } => {
+            format!("it belongs to another program (application id {found:#010x})")
+        }
+        OpenError::OtherSchema { difference, .. } => {
+            format!("it has another schema ({difference}); only the version that made it reads it")
+        }
+        OpenError::Corrupt { detail, .. } => format!("it is damaged: {}", detail.replace('\n', " ")),
+        OpenError::ReadOnly { detail, .. } | OpenError::Io { detail, .. } | OpenError::Other { detail, .. } => {
+            return BackupRefused::Unopened { path, detail };
+        }
+        other => other.to_string(),
+    };
+    BackupRefused::Unfit { path, reason }
 }
 
 fn refuse_active(path: &Path, real: &Path, meta: &fs::Metadata, state_dir: &Path) -> Result<(), BackupRefused> {
