@@ -1,6 +1,8 @@
 //! The watched servers. Usually there is one and nobody speaks of it; with several, each has a name, a connection of its own
 //! and its runs in the common list.
 
+use std::borrow::Cow;
+
 use piw_protocol::client::ConnectionState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,7 +11,7 @@ use ratatui::text::{Line, Span};
 
 use super::clock;
 use super::theme::{Mark, Theme};
-use crate::text::{clean, counted, fit, pad, width};
+use crate::text::{clean, counted, fit, fit_end, pad, width};
 
 /// Widest host name in a list.
 const NAME: usize = 12;
@@ -130,7 +132,7 @@ impl Hosts {
             if !rail {
                 let (words, style) = host.words(runs.get(id.0).copied().flatten(), theme);
                 spans.push(Span::styled(
-                    pad(&fit(&host.name, columns), columns),
+                    pad(&short(&host.name, columns), columns),
                     Style::new().fg(theme.palette.text),
                 ));
                 let room = usize::from(area.width).saturating_sub(columns + 5);
@@ -138,6 +140,17 @@ impl Hosts {
             }
             buffer.set_line(area.x, y, &Line::from(spans), area.width);
         }
+    }
+}
+
+/// A name in few columns. The port tells the relays of one address apart, so the end of an address stays.
+#[must_use]
+pub fn short(name: &str, columns: usize) -> Cow<'_, str> {
+    let port = name.rsplit_once(':').map(|(_, port)| port);
+    if port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
+        fit_end(name, columns)
+    } else {
+        fit(name, columns)
     }
 }
 
@@ -188,5 +201,17 @@ impl Host {
             ConnectionState::Blocked(retry) => (format!("disconnected: {}", clean(&retry.reason)), theme.error()),
             ConnectionState::Stopped(error) => (clean(&error.to_string()).into_owned(), theme.error()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relays_of_one_address_differ_by_their_port() {
+        assert_eq!(short("127.0.0.1:9377", 12), "….0.0.1:9377");
+        assert_eq!(short("gpu-machine-one", 12), "gpu-machine…");
+        assert_eq!(short("127.0.0.1:9377", 14), "127.0.0.1:9377");
     }
 }

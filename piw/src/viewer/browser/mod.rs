@@ -17,7 +17,7 @@ use ratatui::text::{Line, Span};
 
 use self::merge::Merged;
 use super::clock::{self, Millis};
-use super::hosts::{HostId, Hosts, RunId};
+use super::hosts::{self, HostId, Hosts, RunId};
 use super::message::Effect;
 use super::theme::{Mark, Theme};
 use super::{screen, widgets};
@@ -431,7 +431,7 @@ fn line(item: &RunListItem, place: Option<Place<'_>>, look: &Look<'_>, columns: 
             (true, false) => ("↻", theme.warning()),
             (false, _) => ("", theme.subtext()),
         };
-        let name = fit(place.name, place.columns.saturating_sub(mark.len().min(1)));
+        let name = hosts::short(place.name, place.columns.saturating_sub(mark.len().min(1)));
         spans.push(Span::styled(
             format!(" {}", pad(&format!("{mark}{name}"), place.columns)),
             style,
