@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
+use piw_protocol::envelope::MAX_ID;
 
 use crate::command;
 use crate::failure::{Exit, Failure, Outcome};
@@ -25,11 +26,20 @@ pub struct Cli {
     pub view: View,
 }
 
+/// An id, or a beginning of one, as a server takes it: asking it for another one is no use.
+fn id(given: &str) -> Result<String, String> {
+    match given.len() {
+        0 => Err("an id is not empty".to_owned()),
+        1..=MAX_ID => Ok(given.to_owned()),
+        more => Err(format!("an id has at most {MAX_ID} bytes, not {more}")),
+    }
+}
+
 /// Flags of the viewer.
 #[derive(Debug, Args)]
 pub struct View {
     /// Open the viewer fixed on this run
-    #[arg(value_name = "RUN_ID")]
+    #[arg(value_name = "RUN_ID", value_parser = id)]
     pub run_id: Option<String>,
     /// Print one 120 x 40 plain-text frame of the run and exit
     #[arg(long, requires = "run_id")]
@@ -137,6 +147,7 @@ pub struct PsArgs {
 #[derive(Debug, Args)]
 pub struct RunRef {
     /// The run id, or a unique beginning of it
+    #[arg(value_parser = id)]
     pub run_id: String,
     /// Print one JSON document
     #[arg(long)]
@@ -147,6 +158,7 @@ pub struct RunRef {
 #[derive(Debug, Args)]
 pub struct AnswerArgs {
     /// The run id, or a unique beginning of it
+    #[arg(value_parser = id)]
     pub run_id: String,
     /// The answer: JSON, @file, or - for standard input
     #[arg(value_name = "JSON|@FILE|-")]
@@ -174,6 +186,7 @@ pub enum EffectsCommand {
 #[derive(Debug, Args)]
 pub struct EffectsListArgs {
     /// Only effects of this run: its id, or a unique beginning of it
+    #[arg(value_parser = id)]
     pub run_id: Option<String>,
     /// Effects in every state, not only those that wait for a review
     #[arg(long, short = 'a')]
@@ -187,6 +200,7 @@ pub struct EffectsListArgs {
 #[derive(Debug, Args)]
 pub struct EffectsConfirmArgs {
     /// The effect id, or a unique beginning of it
+    #[arg(value_parser = id)]
     pub effect_id: String,
     /// What the effect gave, as the output of its node; default null
     #[arg(long, value_name = "JSON|@FILE|-")]
@@ -200,6 +214,7 @@ pub struct EffectsConfirmArgs {
 #[derive(Debug, Args)]
 pub struct EffectRef {
     /// The effect id, or a unique beginning of it
+    #[arg(value_parser = id)]
     pub effect_id: String,
     /// Print one JSON document
     #[arg(long)]
@@ -279,17 +294,22 @@ pub struct BackupArgs {
 
 /// Arguments of `piw state prune`.
 #[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("mode").required(true).args(["dry_run", "apply"]),
+    override_usage = "piw state prune --before <TIME> --dry-run [--json]\n       \
+                      piw state prune --before <TIME> --backup <PATH> --apply [--json]"
+)]
 pub struct PruneArgs {
     /// Only runs that ended before: an RFC 3339 instant, a date (UTC), or an age such as 30d or 12h
     #[arg(long, value_name = "TIME")]
     pub before: String,
     /// Only say what would go
-    #[arg(long, conflicts_with_all = ["apply", "backup"], required_unless_present = "apply")]
+    #[arg(long, conflicts_with = "backup")]
     pub dry_run: bool,
     /// Absolute path of the backup to make first; it must not exist
     #[arg(long, value_name = "PATH", requires = "apply")]
     pub backup: Option<PathBuf>,
-    /// Delete them
+    /// Delete them, once the backup is made
     #[arg(long, requires = "backup")]
     pub apply: bool,
     /// Print one JSON document

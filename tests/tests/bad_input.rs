@@ -199,3 +199,34 @@ fn agent_steps_are_refused_at_start() {
         &["think", "agent"],
     );
 }
+
+#[test]
+fn an_id_that_no_server_takes_is_refused_without_asking_one() {
+    let home = Home::new();
+    let long = "x".repeat(257);
+    for id in ["", long.as_str()] {
+        for command in [
+            &["show", id][..],
+            &[id],
+            &[id, "--once"],
+            &["cancel", id],
+            &["answer", id, "1"],
+            &["effects", "list", id],
+            &["effects", "confirm", id],
+            &["effects", "retry", id],
+        ] {
+            let refused = home.piw(command).exits(2);
+            assert!(refused.stderr.contains("an id "), "{command:?}: {}", refused.stderr);
+        }
+    }
+    let _ = home.piw(&["server", "status"]).exits(3);
+}
+
+#[test]
+fn a_prune_without_a_mode_names_both() {
+    let home = Home::new();
+    let refused = home.piw(&["state", "prune", "--before", "30d"]).exits(2);
+    for mode in ["--dry-run", "--backup <PATH> --apply"] {
+        assert!(refused.stderr.contains(mode), "{mode}: {}", refused.stderr);
+    }
+}

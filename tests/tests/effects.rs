@@ -123,6 +123,8 @@ fn an_interrupted_manual_effect_is_shown_everywhere_and_repeated_by_nothing() {
     check();
     let refused = home.piw(&["resume", &run_id]).exits(5);
     assert!(refused.stderr.contains("unknown outcome"), "{}", refused.stderr);
+    let hint = format!("piw effects list {run_id}");
+    assert!(refused.stderr.contains(&hint), "{}", refused.stderr);
     let refused = home.piw(&["restart", &run_id]).exits(5);
     assert!(refused.stderr.contains("cancel it first"), "{}", refused.stderr);
     check();
@@ -282,4 +284,13 @@ fn a_pause_that_interrupts_a_manual_effect_names_the_review() {
     let said = home.piw(&["pause", &run_id]).exits(0);
     says(&said, &["may or may not have happened: 1", "piw effects list"]);
     says(&home.piw(&["show", &run_id]).exits(0), &["≈ ambiguous", "≈ $ send"]);
+}
+
+#[test]
+fn a_refused_stop_names_what_ends_the_node_and_what_that_means() {
+    let (home, run_id) = applying();
+    let refused = home.piw(&["server", "stop", "--wait", "0"]).exits(5);
+    for words in [run_id.as_str(), "--wait", "--now", "becomes ambiguous"] {
+        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+    }
 }

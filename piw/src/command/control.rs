@@ -31,11 +31,12 @@ pub fn run(control: Control, args: &RunRef) -> Outcome {
     let target = Target::current(&run_id);
     let client = session.client();
     let done = match control {
-        Control::Pause => session.call(client.run_pause(&target)),
-        Control::Resume => session.call(client.run_resume(&target)),
-        Control::Cancel => session.call(client.run_cancel(&target)),
-        Control::Restart => session.call(client.run_restart(&target)),
-    }?;
+        Control::Pause => session.block_on(client.run_pause(&target)),
+        Control::Resume => session.block_on(client.run_resume(&target)),
+        Control::Cancel => session.block_on(client.run_cancel(&target)),
+        Control::Restart => session.block_on(client.run_restart(&target)),
+    }
+    .map_err(|error| session::failure_of(&error, &run_id))?;
     let receipt = done.receipt;
     if args.json {
         output::json(&receipt)?;

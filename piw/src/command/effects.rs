@@ -143,7 +143,8 @@ fn resolve(given: &str, decision: EffectDecision, result: Value, json: bool) -> 
     };
     let target = RunRef::at(&effect.run_id, effect.revision);
     let receipt = session
-        .call(session.client().effect_resolve(&target, &resolve))?
+        .block_on(session.client().effect_resolve(&target, &resolve))
+        .map_err(|error| session::failure_of(&error, &effect.run_id))?
         .receipt;
     if json {
         output::json(&receipt)?;

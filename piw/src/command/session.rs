@@ -174,7 +174,34 @@ fn refused(outcome: Decision, error: &OperationError) -> Failure {
         },
         _ => Exit::Conflict,
     };
-    Failure::new(exit, describe(error))
+    let failure = Failure::new(exit, describe(error));
+    match error.reason.as_str() {
+        "nodes_running" => failure.hint(
+            "--wait SECONDS waits longer; --now ends them: idempotent work is done again, and a manual effect that is being \
+             applied becomes ambiguous",
+        ),
+        _ => failure,
+    }
+}
+
+/// The same of a command on a run, with what can be done about it.
+#[must_use]
+pub fn failure_of(error: &ClientError, run_id: &str) -> Failure {
+    let failed = failure(error);
+    let ClientError::Refused { error, .. } = error else {
+        return failed;
+    };
+    match error.reason.as_str() {
+        "effect_ambiguous" | "effect_unsettled" => {
+            failed.hint(format!("piw effects list {run_id} shows what to review"))
+        }
+        "stale_revision" => failed.hint(format!(
+            "the run changed meanwhile; look again: piw effects list {run_id}"
+        )),
+        "repeated_failure" => failed.hint("change the workflow, or start it with another input: piw run"),
+        "restart_limit" => failed.hint("start the workflow again: piw run"),
+        _ => failed,
+    }
 }
 
 /// The message of a refusal with what workflow code said, cleaned line by line.

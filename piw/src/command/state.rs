@@ -200,18 +200,22 @@ fn pruned(report: &StatePruneReport) -> String {
     let mut said = report.backup.as_ref().map(made).unwrap_or_default();
     let verb = if report.applied { "deleted" } else { "would delete" };
     said.push_str(&format!(
-        "{verb} {} runs in {} trees that ended before {} ({} steps)\n",
-        report.runs, report.trees, report.before, report.steps
+        "{verb} {} in {} that ended before {} ({})\n",
+        text::counted(report.runs, "run"),
+        text::counted(report.trees, "tree"),
+        report.before,
+        text::counted(report.steps, "step")
     ));
     for tree in &report.first {
         said.push_str(&format!("  {}  ended {}\n", tree.run_id, tree.finished_at));
     }
     let more = report.trees.saturating_sub(report.first.len() as u64);
     if more > 0 {
-        said.push_str(&format!("  and {more} more trees\n"));
+        said.push_str(&format!("  and {more} more\n"));
     }
     for kept in &report.kept {
-        said.push_str(&format!("kept {} trees: {}\n", kept.trees, text::clean(&kept.reason)));
+        let trees = text::counted(kept.trees, "tree");
+        said.push_str(&format!("kept {trees}: {}\n", text::clean(&kept.reason)));
     }
     if report.applied && report.runs > 0 {
         said.push_str("their space is given back while the server is idle\n");
