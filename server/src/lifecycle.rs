@@ -199,7 +199,14 @@ async fn live(
     scheduling.abort();
     renewing.abort();
     match ended {
-        Ended::Stopped | Ended::Idle => Ok(state.release_server().await?),
+        // Whoever was asked to stop ends, whatever the disk says: the next server finds this process gone.
+        Ended::Stopped => {
+            if let Err(error) = state.release_server().await {
+                tracing::warn!(%error, "stopped, but the database could not be told");
+            }
+            Ok(())
+        }
+        Ended::Idle => Ok(state.release_server().await?),
         Ended::Fenced(error) => Err(error.into()),
     }
 }

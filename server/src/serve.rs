@@ -77,6 +77,11 @@ impl Serving {
                     self.server.admissions.close();
                     self.server.live.order_all(Order::End);
                     self.server.live.drained(END_WAIT).await;
+                    // A server that was asked to stop does not begin again under a new epoch.
+                    if drain.is_some() {
+                        self.finish(drain.take(), true);
+                        return Ok(Ended::Stopped);
+                    }
                     return Ok(Ended::Fenced(error));
                 }
                 drained = drained(&mut drain) => {

@@ -159,6 +159,30 @@ fn a_server_outlives_a_disk_that_is_full_for_longer_than_its_claim() {
     );
 }
 
+/// The claim has run out and nothing can be stored: a stop ends the process all the same, and it does not come back.
+#[test]
+fn a_server_is_stopped_on_a_disk_that_is_full_for_longer_than_its_claim() {
+    let mut faulty = Faulty::new();
+    faulty.home = faulty.home.env("PIW_LEASE_MS", "2000");
+    let run = faulty.start();
+    let server = faulty.home.server_pid().unwrap();
+    faulty.fails("full");
+    let failing = std::time::Instant::now();
+    wait::until("the claim has run out", || {
+        faulty.wait_for_write_error(true);
+        (failing.elapsed() > std::time::Duration::from_secs(3)).then_some(())
+    });
+    let _ = faulty.home.piw(&["server", "stop", "--now"]).exits(0);
+    wait::until("the process is gone", || {
+        (!piw_tests::home::is_running(server)).then_some(())
+    });
+    faulty.works_again();
+    assert_eq!(faulty.home.server_pid(), None, "it does not come back by itself");
+    faulty.release("a");
+    faulty.release("b");
+    assert_eq!(faulty.home.wait_for_end(&run)["display"]["status"], "completed");
+}
+
 #[test]
 fn a_disk_that_fails_at_the_start_refuses_it_and_leaves_nothing() {
     for (fault, said) in [
