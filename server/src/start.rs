@@ -220,6 +220,8 @@ fn spawn_and_wait(options: &StartOptions, deadline: Instant) -> Result<Handshake
                 log: options.places.log(),
             })
         }
+        // The one that was spawned waited for a holder that says nothing.
+        None if lock::is_held(&options.places) => Err(unresponsive(options)),
         None => Err(timed_out(options)),
     }
 }

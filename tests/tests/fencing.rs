@@ -151,7 +151,10 @@ fn a_stopped_server_is_not_replaced_while_its_claim_holds() {
     signal(old, Signal::SIGSTOP);
     // Its claim holds for 30 s; a second server refuses within that.
     let second = home.piw(&["server", "run"]);
+    let start = home.piw(&["server", "start"]);
     signal(old, Signal::SIGCONT);
+    let named = format!("a server holds the lock (pid {old}) but answered nobody");
+    assert!(start.exits(3).stderr.contains(&named), "the stopped server is named");
     assert_ne!(second.code, Some(0));
     assert!(second.stderr.contains("already running"), "{}", second.stderr);
     assert_eq!(home.server_pid(), Some(old));
