@@ -32,6 +32,7 @@ pub mod maintenance;
 pub mod ops;
 pub mod run;
 pub mod schema;
+pub mod session;
 pub mod view;
 #[cfg(feature = "websocket")]
 pub mod websocket;
