@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::child::ContentRef;
+use crate::effect::Review;
 use crate::run::{ErrorInfo, RunStatus, SourceMap};
 use crate::view::PageKind;
 
@@ -241,6 +242,16 @@ pub struct ServerStop {
     /// Stop running nodes at once.
     #[serde(default)]
     pub now: bool,
+}
+
+/// Receipt of `server.stop`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerStopReport {
+    /// Manual effects that were being applied when a stop with `now` was asked for: what it interrupts of them becomes
+    /// ambiguous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<Review>,
 }
 
 /// Receipt of `server.status` (state.md, "Privacy": counts, states, no content).

@@ -149,7 +149,7 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             Operation::EffectList => (of::<effect::EffectList>(types), of::<effect::EffectListReport>(types)),
             Operation::EffectResolve => (of::<effect::EffectResolve>(types), of::<effect::EffectReceipt>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),
-            Operation::ServerStop => (of::<ops::ServerStop>(types), None),
+            Operation::ServerStop => (of::<ops::ServerStop>(types), of::<ops::ServerStopReport>(types)),
             Operation::StateStatus => (None, of::<maintenance::StateStatusReport>(types)),
             Operation::StateVerify => (None, of::<maintenance::StateVerifyReport>(types)),
             Operation::StateBackup => (

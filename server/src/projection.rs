@@ -18,7 +18,7 @@ mod run;
 mod step;
 mod update;
 
-pub(crate) use effect::list as effects;
+pub(crate) use effect::{list as effects, uncertain};
 pub use error::ViewError;
 pub(crate) use filter::{ListFilter, Window};
 pub(crate) use list::{Changes, ListChange, RunListFeed};

@@ -294,3 +294,18 @@ fn a_refused_stop_names_what_ends_the_node_and_what_that_means() {
         assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
     }
 }
+
+#[test]
+fn a_forced_stop_names_the_manual_effects_that_it_interrupts() {
+    let (home, run_id) = applying();
+    let said = home.piw(&["server", "stop", "--now"]).exits(0);
+    says(
+        &said,
+        &["stopped the server", "node send", run_id.as_str(), "piw effects list"],
+    );
+    let _ = home.piw(&["server", "start"]).exits(0);
+    home.wait_for_status(&run_id, &["ambiguous"]);
+    // Nothing is being applied any more: nothing is named.
+    let said = home.piw(&["server", "stop", "--now"]).exits(0);
+    assert_eq!(said.stdout, "stopped the server\n");
+}

@@ -152,9 +152,17 @@ fn a_stopped_server_is_not_replaced_while_its_claim_holds() {
     // Its claim holds for 30 s; a second server refuses within that.
     let second = home.piw(&["server", "run"]);
     let start = home.piw(&["server", "start"]);
+    let status = home.piw(&["server", "status"]);
+    let stop = home.piw(&["server", "stop"]);
     signal(old, Signal::SIGCONT);
     let named = format!("a server holds the lock (pid {old}) but answered nobody");
     assert!(start.exits(3).stderr.contains(&named), "the stopped server is named");
+    // Commands that start no server name it too, with what can be done.
+    for refused in [status.exits(3), stop.exits(3)] {
+        assert!(refused.stderr.contains(&named), "{}", refused.stderr);
+        let way_on = format!("kill -CONT {old}");
+        assert!(refused.stderr.contains(&way_on), "{}", refused.stderr);
+    }
     assert_ne!(second.code, Some(0));
     assert!(second.stderr.contains("already running"), "{}", second.stderr);
     assert_eq!(home.server_pid(), Some(old));

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use piw_protocol::client::{Client, ClientOptions, UnixConnector};
+use piw_protocol::effect::Review;
 use piw_protocol::envelope::PACKAGE_VERSION;
-use piw_protocol::ops::{ServerStatusReport, ServerStop, WorkflowEntry};
+use piw_protocol::ops::{ServerStatusReport, ServerStop, ServerStopReport, WorkflowEntry};
 use piw_runner::discover::{self, Origin};
 use piw_server::paths::Places;
 use piw_server::start::Started;
@@ -20,6 +21,7 @@ use super::output;
 use super::session::{self, Autostart};
 use crate::cli::{JsonFlag, LogsArgs, ServerCommand, ServerStopArgs};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::text;
 
 /// How long a stopped server may take to leave after it agreed to.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -164,11 +166,11 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
     let stopped = session::runtime()?.block_on(async {
         let client = Client::start(UnixConnector::new(&places.socket), ClientOptions::impatient());
         tokio::select! {
-            stopped = client.server_stop(&request) => stopped.map(drop),
-            () = released(&places) => Ok(()),
+            stopped = client.server_stop(&request) => stopped.map(|done| done.receipt),
+            () = released(&places) => Ok(ServerStopReport::default()),
         }
     });
-    stopped.map_err(|error| session::failure(&error))?;
+    let report = stopped.map_err(|error| session::failure(&error))?;
     let deadline = std::time::Instant::now() + LEAVE;
     while lock::is_held(&places) {
         if std::time::Instant::now() > deadline {
@@ -180,8 +182,31 @@ fn stop(args: &ServerStopArgs) -> Result<bool, Failure> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    output::text("stopped the server\n")?;
+    let mut said = String::from("stopped the server\n");
+    if let Some(interrupted) = &report.interrupted {
+        said.push_str(&warning(interrupted));
+    }
+    output::text(&said)?;
     Ok(true)
+}
+
+/// What a stop with `--now` may have left for a person to settle.
+fn warning(interrupted: &Review) -> String {
+    let mut said = String::from("manual effects were being applied; what was interrupted of them is ambiguous:\n");
+    for effect in &interrupted.effects {
+        said.push_str(&format!(
+            "  {} of node {}, run {}\n",
+            text::clean(&effect.effect_type),
+            text::clean(&effect.node),
+            effect.run_id
+        ));
+    }
+    let more = interrupted.total.saturating_sub(interrupted.effects.len() as u64);
+    if more > 0 {
+        said.push_str(&format!("  and {more} more\n"));
+    }
+    said.push_str("after the next start, piw effects list shows what to review\n");
+    said
 }
 
 /// Resolves once no server holds the lock.
@@ -250,7 +275,7 @@ fn print_from(file: File, from: u64) -> io::Result<u64> {
     while reader.read_until(b'\n', &mut line)? > 0 {
         position += line.len() as u64;
         let content = String::from_utf8_lossy(&line);
-        if output::text(&format!("{}\n", crate::text::clean(content.trim_end_matches('\n')))).is_err() {
+        if output::text(&format!("{}\n", text::clean(content.trim_end_matches('\n')))).is_err() {
             return Err(io::Error::other("standard output is closed"));
         }
         line.clear();

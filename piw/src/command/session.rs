@@ -8,6 +8,7 @@ use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::envelope::Outcome as Decision;
 use piw_protocol::ops::{OperationError, RunFilter, RunList};
 use piw_protocol::view::{DefinitionView, RunView, ViewValue};
+use piw_server::lock;
 use piw_server::paths::{self, Places};
 use piw_server::start::{StartError, StartOptions, ensure_started};
 use serde_json::Value;
@@ -106,18 +107,29 @@ pub fn prepare(places: &Places, autostart: Autostart) -> Result<(), Failure> {
     if piw_server::start::accepts(places) {
         return Ok(());
     }
-    let absent = format!("no server listens on {}", places.socket.display());
-    if autostart == Autostart::Never {
-        return Err(Failure::new(Exit::Unavailable, absent).hint("start one with: piw server start"));
+    if autostart == Autostart::Allowed && !paths::autostart_forbidden() {
+        return start(places).map(|_| ());
     }
-    if paths::autostart_forbidden() {
-        return Err(Failure::new(
+    if lock::is_held(places) {
+        let pid = lock::read_record(places).map(|record| record.pid);
+        let named = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+        let failure = Failure::new(
             Exit::Unavailable,
-            format!("{absent}, and PIW_NO_AUTOSTART forbids starting one"),
-        )
-        .hint("start one with: piw server start"));
+            format!("a server holds the lock{named} but answered nobody: is it stopped, or just starting?"),
+        );
+        return Err(match pid {
+            Some(pid) => failure.hint(format!(
+                "continue a stopped one with: kill -CONT {pid}; or end it with: kill -9 {pid}, which loses nothing"
+            )),
+            None => failure,
+        });
     }
-    start(places).map(|_| ())
+    let absent = format!("no server listens on {}", places.socket.display());
+    let said = match autostart {
+        Autostart::Never => absent,
+        Autostart::Allowed => format!("{absent}, and PIW_NO_AUTOSTART forbids starting one"),
+    };
+    Err(Failure::new(Exit::Unavailable, said).hint("start one with: piw server start"))
 }
 
 /// Starts a server unless one runs.

@@ -17,8 +17,8 @@ use crate::maintenance::{
 };
 use crate::ops::{
     CheckpointAnswer, ContentPut, ContentPutReport, Operation, OperationError, PageRequest, RunList, RunReceipt,
-    RunStart, RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, WorkflowCheck,
-    WorkflowCheckReport, WorkflowList, WorkflowListReport,
+    RunStart, RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, ServerStopReport,
+    WorkflowCheck, WorkflowCheckReport, WorkflowList, WorkflowListReport,
 };
 use crate::view::{ArtifactRef, CONTENT_CHUNK, ContentChunk, RunListPage, RunPage, RunView};
 
@@ -302,7 +302,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::call`].
-    pub async fn server_stop(&self, stop: &ServerStop) -> Result<Done<Value>, ClientError> {
+    pub async fn server_stop(&self, stop: &ServerStop) -> Result<Done<ServerStopReport>, ClientError> {
         self.call(Call::new(Operation::ServerStop, stop)?).await
     }
 

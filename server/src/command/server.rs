@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use piw_protocol::envelope::{Outcome, PACKAGE_VERSION, Request};
-use piw_protocol::ops::{ServerStatusReport, ServerStop};
+use piw_protocol::ops::{ServerStatusReport, ServerStop, ServerStopReport};
 use tokio::sync::oneshot;
 
 use super::payload;
 use crate::answer::Answer;
+use crate::projection::uncertain;
 use crate::serve::DEFAULT_WAIT;
 use crate::server::{Server, StopOutcome, StopRequest};
 use crate::supervise::live::Executing;
@@ -51,14 +52,21 @@ impl Server {
             Ok(stop) => stop,
             Err(answer) => return answer,
         };
+        // Read before anything is interrupted; a database that cannot be read must not keep the server from stopping.
+        let interrupted = if now {
+            let read = self.state.read(|reader| Ok(uncertain(reader))).await;
+            read.ok().and_then(Result::ok).filter(|review| review.total > 0)
+        } else {
+            None
+        };
         let wait = wait_ms.map_or(DEFAULT_WAIT, Duration::from_millis).min(MAX_WAIT);
         let (reply, outcome) = oneshot::channel();
         if self.stop.send(StopRequest { wait, now, reply }).await.is_err() {
-            return Answer::done();
+            return Answer::accepted(&ServerStopReport { interrupted });
         }
         match outcome.await {
             // Without an answer the main loop has ended.
-            Ok(StopOutcome::Stopping) | Err(_) => Answer::done(),
+            Ok(StopOutcome::Stopping) | Err(_) => Answer::accepted(&ServerStopReport { interrupted }),
             Ok(StopOutcome::Refused(executing)) => {
                 Answer::refuse(Outcome::Rejected, "nodes_running", &still_executing(&executing, wait))
             }

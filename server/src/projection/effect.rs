@@ -1,7 +1,7 @@
 //! Effects as clients see them.
 
 use piw_protocol::effect::{EFFECT_PAGE, EffectList, EffectListReport, EffectView, REVIEW_ITEMS, Review};
-use piw_state::query::effects::{self, EffectFilter, EffectRow};
+use piw_state::query::effects::{self, EffectFilter, EffectRow, EffectScope};
 use piw_state::query::run::{self as runs, RunFacts};
 use piw_state::query::{QueryError, Reader, rfc3339};
 
@@ -37,7 +37,11 @@ pub(crate) fn list(reader: &Reader, run_id: Option<&str>, request: &EffectList) 
     };
     let filter = EffectFilter {
         run,
-        all: request.all,
+        scope: if request.all {
+            EffectScope::Every
+        } else {
+            EffectScope::Ambiguous
+        },
         key: request.effect_id.clone(),
     };
     let start = request.start.unwrap_or(0);
@@ -45,6 +49,20 @@ pub(crate) fn list(reader: &Reader, run_id: Option<&str>, request: &EffectList) 
     let (effects, total) = effects::page(reader, &filter, start, limit)?;
     Ok(EffectListReport {
         start,
+        total,
+        effects: effects.into_iter().map(view).collect(),
+    })
+}
+
+/// The manual effects that are being applied now, the oldest [`REVIEW_ITEMS`] and how many there are: what an
+/// interruption would make ambiguous.
+pub(crate) fn uncertain(reader: &Reader) -> Result<Review, QueryError> {
+    let filter = EffectFilter {
+        scope: EffectScope::Uncertain,
+        ..EffectFilter::default()
+    };
+    let (effects, total) = effects::page(reader, &filter, 0, REVIEW_ITEMS)?;
+    Ok(Review {
         total,
         effects: effects.into_iter().map(view).collect(),
     })

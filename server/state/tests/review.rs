@@ -9,7 +9,7 @@ use piw_protocol::effect::{EffectDecision, EffectReceipt, EffectState};
 use piw_protocol::envelope::Outcome;
 use piw_protocol::ops::Operation;
 use piw_protocol::run::RunStatus;
-use piw_state::query::effects::{self, EffectFilter, EffectRow};
+use piw_state::query::effects::{self, EffectFilter, EffectRow, EffectScope};
 use piw_state::{Receipted, Resolution, RunnerOutcome, State};
 use serde_json::json;
 
@@ -40,7 +40,7 @@ async fn interrupted(state: &State) -> (String, EffectRow) {
 
 async fn listed(state: &State) -> Vec<EffectRow> {
     let filter = EffectFilter {
-        all: true,
+        scope: EffectScope::Every,
         ..EffectFilter::default()
     };
     let (effects, total) = state

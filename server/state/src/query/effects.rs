@@ -42,13 +42,25 @@ pub struct EffectRow {
     pub unfinished: bool,
 }
 
+/// Which states of effects are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EffectScope {
+    /// Those that a person has to settle.
+    #[default]
+    Ambiguous,
+    /// Manual ones that are being applied: an interruption now would make them ambiguous.
+    Uncertain,
+    /// All of them. Meant for one run or key: it reads every effect of the run.
+    Every,
+}
+
 /// Which effects are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EffectFilter {
     /// `runs.id`; `None` is every run.
     pub run: Option<i64>,
-    /// Every state instead of ambiguous ones only. Meant for one run: it reads all of its effects.
-    pub all: bool,
+    /// States.
+    pub scope: EffectScope,
     /// Only effects whose keys begin so.
     pub key: Option<String>,
 }
@@ -56,12 +68,17 @@ pub struct EffectFilter {
 impl EffectFilter {
     /// Keeps to the partial index of unsettled effects unless every state is wanted.
     fn condition(&self) -> &'static str {
-        match (self.run, self.all) {
-            (Some(_), true) => "e.resource = :run",
-            (None, true) => ":run IS NULL",
-            (Some(_), false) => "e.resource = :run AND e.status = 'ambiguous'",
-            (None, false) => {
+        match (self.run, self.scope) {
+            (Some(_), EffectScope::Every) => "e.resource = :run",
+            (None, EffectScope::Every) => ":run IS NULL",
+            (Some(_), EffectScope::Ambiguous) => "e.resource = :run AND e.status = 'ambiguous'",
+            (None, EffectScope::Ambiguous) => {
                 "e.status IN ('pending', 'applying', 'ambiguous') AND e.status = 'ambiguous' AND :run IS NULL"
+            }
+            (Some(_), EffectScope::Uncertain) => "e.resource = :run AND e.status = 'applying' AND e.kind = 'manual'",
+            (None, EffectScope::Uncertain) => {
+                "e.status IN ('pending', 'applying', 'ambiguous') AND e.status = 'applying' AND e.kind = 'manual' \
+                 AND :run IS NULL"
             }
         }
     }
