@@ -13,7 +13,7 @@ use crate::effect;
 use crate::envelope::{CLIENT_SCHEMA, EventKind, MAX_ID, Outcome};
 use crate::maintenance;
 use crate::ops::{self, Operation, OperationError};
-use crate::view;
+use crate::{session, view};
 
 /// Payload and receipt of an operation, where this package has types for them.
 struct Shape {
@@ -146,6 +146,10 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             | Operation::ViewSessionUnwatch => (of::<ops::SubscriptionRef>(types), None),
             Operation::ViewPage => (of::<ops::PageRequest>(types), of::<view::RunPage>(types)),
             Operation::ViewContent => (of::<ops::ContentRequest>(types), of::<view::ContentChunk>(types)),
+            Operation::SessionRecord => (
+                of::<session::SessionRecord>(types),
+                of::<session::SessionRecordReceipt>(types),
+            ),
             Operation::EffectList => (of::<effect::EffectList>(types), of::<effect::EffectListReport>(types)),
             Operation::EffectResolve => (of::<effect::EffectResolve>(types), of::<effect::EffectReceipt>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),

@@ -2,23 +2,29 @@
 //! recorded events add up to.
 //!
 //! A session is recorded in segments, each of one run. Events of a segment are numbered from 0 without gaps; an event that
-//! is sent again is adopted, one with other content is a conflict (decision 4). Pages number the events of all
-//! segments of a run in order. [`Conversation::apply`] is the one rule that turns events into what a reader sees: the
-//! server makes replay checkpoints with it, the viewer replays with it.
+//! is sent again is adopted, one with other content is a conflict. Views and pages number the events of all
+//! segments of a run in one row, from 0: their *position*. [`Conversation::apply`] is the one rule that turns events into
+//! what a reader sees: the server makes replay checkpoints with it, the viewer replays with it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::canonical::MAX_SAFE_INTEGER;
+use crate::child::ContentRef;
+use crate::envelope::{MAX_ID, is_id};
+
 /// Most events or entries that one `session.record` carries.
 pub const RECORD_ITEMS: usize = 512;
-/// A replay checkpoint is stored before every event whose sequence is a multiple of this.
+/// Bytes of a reason why a segment failed.
+pub const REASON_BYTES: usize = 1024;
+/// A replay checkpoint is stored before every event whose position is a multiple of this.
 pub const CHECKPOINT_EVERY: u64 = 512;
 /// Bytes of text, and of thinking, that a message in progress keeps; older text is dropped from the front, and the settled
 /// entry shows the whole.
-pub const LIVE_TEXT: usize = 256 * 1024;
+pub const LIVE_TEXT: usize = 64 * 1024;
 /// Tool calls in progress that a conversation keeps, newest last.
 pub const LIVE_TOOLS: usize = 64;
 
@@ -36,9 +42,11 @@ pub struct SessionRecord {
     pub sequence: u64,
     /// Events in order, at most [`RECORD_ITEMS`].
     #[serde(default)]
+    #[schemars(length(max = RECORD_ITEMS))]
     pub events: Vec<RecordedEvent>,
-    /// Settled Pi entries, at most [`RECORD_ITEMS`]; an entry is stored once by its id.
+    /// The entries that the batch's `entry` events settle, at most [`RECORD_ITEMS`]; an entry is stored once by its id.
     #[serde(default)]
+    #[schemars(length(max = RECORD_ITEMS))]
     pub entries: Vec<RecordedEntry>,
     /// Ends the segment after this batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +155,7 @@ pub enum SessionEvent {
     },
     /// A Pi entry settled; it replaces what was streamed for it.
     Entry {
-        /// The entry, recorded in the same batch or an earlier one.
+        /// The entry, which the same batch carries or an earlier one carried.
         entry_id: String,
     },
 }
@@ -182,7 +190,93 @@ pub struct RecordedEntry {
     /// Pi's `type`: `message`, `custom_message`, …
     pub kind: String,
     /// The entry as Pi has it.
+    #[serde(default)]
     pub content: Value,
+    /// Instead of `content`, for an entry that no frame holds: JSON that was uploaded with `content.put`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uploaded: Option<ContentRef>,
+}
+
+impl SessionRecord {
+    /// Checks what needs no stored state: lengths, counts, and that entries and `entry` events fit together.
+    ///
+    /// # Errors
+    /// A sentence that names the field, the rule and the value.
+    pub fn check(&self) -> Result<(), String> {
+        id("sessionId", &self.session_id)?;
+        id("segmentId", &self.segment_id)?;
+        id("runId", &self.run_id)?;
+        for (name, count) in [("events", self.events.len()), ("entries", self.entries.len())] {
+            if count > RECORD_ITEMS {
+                return Err(format!("{name} has {count} items, the limit is {RECORD_ITEMS}"));
+            }
+        }
+        if self.sequence > MAX_SAFE_INTEGER - RECORD_ITEMS as u64 {
+            return Err(format!("sequence {} is too large", self.sequence));
+        }
+        for event in &self.events {
+            event.what.check()?;
+        }
+        let settled: HashSet<&str> = self.events.iter().filter_map(|event| event.what.settles()).collect();
+        let mut seen = HashSet::new();
+        for entry in &self.entries {
+            id("entryId", &entry.entry_id)?;
+            id("kind", &entry.kind)?;
+            let name = &entry.entry_id;
+            if !settled.contains(name.as_str()) {
+                return Err(format!("no event of the batch settles the entry {name:?}"));
+            }
+            if !seen.insert(name) {
+                return Err(format!("the batch has the entry {name:?} twice"));
+            }
+            if entry.uploaded.is_some() && !entry.content.is_null() {
+                return Err(format!("the entry {name:?} has both content and uploaded"));
+            }
+        }
+        match self.end.as_ref().and_then(|end| end.reason.as_ref()) {
+            Some(reason) if reason.len() > REASON_BYTES => Err(format!(
+                "end.reason has {} bytes, the limit is {REASON_BYTES}",
+                reason.len()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SessionEvent {
+    /// The entry that the event settles.
+    #[must_use]
+    pub fn settles(&self) -> Option<&str> {
+        match self {
+            Self::Entry { entry_id } => Some(entry_id),
+            _ => None,
+        }
+    }
+
+    /// Checks lengths; those of deltas and arguments are bounded where they are stored.
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Self::TurnStart { turn } | Self::TurnEnd { turn, .. } if *turn > MAX_SAFE_INTEGER => {
+                Err(format!("turn {turn} is too large"))
+            }
+            Self::TurnEnd {
+                stop_reason: Some(reason),
+                ..
+            } => id("stopReason", reason),
+            Self::MessageStart { role } => id("role", role),
+            Self::MessageEnd { entry_id: Some(entry) } | Self::Entry { entry_id: entry } => id("entryId", entry),
+            Self::ToolStart { call_id, tool, .. } => id("callId", call_id).and_then(|()| id("tool", tool)),
+            Self::ToolUpdate { call_id } | Self::ToolEnd { call_id, .. } => id("callId", call_id),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn id(field: &str, value: &str) -> Result<(), String> {
+    if is_id(value) {
+        return Ok(());
+    }
+    Err(format!("{field} must have 1 to {MAX_ID} bytes, found {}", value.len()))
 }
 
 /// An entry in a view or page.
@@ -191,7 +285,7 @@ pub struct RecordedEntry {
 pub struct SessionEntryView {
     /// Index in the run, from 0.
     pub index: u64,
-    /// Position of the event that settled it: at an event position of at most this the entry is not there yet.
+    /// Position of the event that settled it: just before that event the entry is not there yet, after it it is.
     pub event: u64,
     /// Pi's id.
     pub entry_id: String,
@@ -319,7 +413,7 @@ pub struct Conversation {
 pub struct LiveMessage {
     /// `user`, `assistant`, `toolResult` or `custom`.
     pub role: String,
-    /// Text so far; at most the last [`LIVE_TEXT`] bytes.
+    /// Text so far; of a long one the last part, at most [`LIVE_TEXT`] bytes.
     pub text: String,
     /// Thinking so far, bounded alike.
     pub thinking: String,
@@ -426,11 +520,12 @@ impl Conversation {
     }
 }
 
-/// Appends and keeps the last [`LIVE_TEXT`] bytes, at a character boundary.
+/// Appends and keeps at most [`LIVE_TEXT`] bytes. A full text gives up a quarter at once, so that a long message is not moved
+/// in memory with every delta.
 fn append(text: &mut String, delta: &str) {
     text.push_str(delta);
     if text.len() > LIVE_TEXT {
-        let mut cut = text.len() - LIVE_TEXT;
+        let mut cut = text.len() - LIVE_TEXT / 4 * 3;
         while !text.is_char_boundary(cut) {
             cut += 1;
         }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::definition::DefinitionSnapshot;
 use crate::effect::Review;
 use crate::run::{DisplayStatus, ErrorInfo, NodeOutcome, RunStatus, SourceMap, SourceRef, Step, StoredUpdate};
+use crate::session::{ReplayCheckpoint, SessionRunView};
 
 /// Schema of a run-list page.
 pub const RUN_LIST_SCHEMA: &str = "pi-workflows.run-list-page.v1";
@@ -201,9 +202,9 @@ pub struct RunView {
     pub update_start: u64,
     /// Current updates in all.
     pub update_total: u64,
-    /// Session recording, when the run is bound to one.
+    /// The recorded session, when the run is bound to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<Value>,
+    pub session: Option<SessionRunView>,
     /// Effects that a person has to settle, when there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Review>,
@@ -495,7 +496,8 @@ pub struct RunPage {
     pub start: u64,
     /// Items in all.
     pub total: u64,
-    /// Items: [`StepView`], [`TraceEvent`] or [`StoredUpdate`] by kind.
+    /// Items: [`StepView`], [`TraceEvent`], [`StoredUpdate`], [`crate::session::SessionEntryView`] or
+    /// [`crate::session::SessionEventView`] by kind.
     pub items: Vec<Value>,
     /// For steps: the graph up to the page's last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -506,6 +508,9 @@ pub struct RunPage {
     /// For steps: transitions up to the cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_transitions: Option<Vec<TakenTransition>>,
+    /// For session events: the conversation just before the page's first event; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_checkpoint: Option<ReplayCheckpoint>,
 }
 
 impl RunListPage {

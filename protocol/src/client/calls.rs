@@ -20,6 +20,7 @@ use crate::ops::{
     RunStart, RunStatusReport, RunsPage, RunsWatch as RunsQuery, ServerStatusReport, ServerStop, ServerStopReport,
     WorkflowCheck, WorkflowCheckReport, WorkflowList, WorkflowListReport,
 };
+use crate::session::{SessionRecord, SessionRecordReceipt};
 use crate::view::{ArtifactRef, CONTENT_CHUNK, ContentChunk, RunListPage, RunPage, RunView};
 
 /// A watched run.
@@ -135,6 +136,14 @@ impl Client {
     /// As [`Client::call`].
     pub async fn run_restart(&self, run: &RunRef) -> Result<Done<RunReceipt>, ClientError> {
         self.call(run.call(Operation::RunRestart, &json!({}))?).await
+    }
+
+    /// `session.record`. The answer comes after the commit; a batch may be sent again until it is answered.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn session_record(&self, record: &SessionRecord) -> Result<Done<SessionRecordReceipt>, ClientError> {
+        self.call(Call::new(Operation::SessionRecord, record)?).await
     }
 
     /// `checkpoint.answer`.

@@ -10,6 +10,7 @@ use piw_protocol::envelope::{
 use piw_protocol::frame::{Decoder, MAX_FRAME};
 use piw_protocol::maintenance;
 use piw_protocol::ops::{self, Operation};
+use piw_protocol::session::{SessionEntryView, SessionEventView, SessionRecord};
 use piw_protocol::view::{ContentChunk, RunListPage, RunPage, RunView};
 use serde::Deserialize;
 use serde_json::json;
@@ -123,7 +124,15 @@ fn names_on_the_wire_are_those_of_serde() {
 }
 
 /// Reads a payload as the type of its operation.
-fn typed(request: &Request) -> Result<(), CanonicalError> {
+fn typed(request: &Request) -> Result<(), String> {
+    if request.operation == Operation::SessionRecord {
+        let record = request.payload.decode::<SessionRecord>();
+        return record.map_err(|error| error.to_string())?.check();
+    }
+    plain(request).map_err(|error| error.to_string())
+}
+
+fn plain(request: &Request) -> Result<(), CanonicalError> {
     let payload = &request.payload;
     match request.operation {
         Operation::RunStart => payload.decode::<ops::RunStart>().map(drop),
@@ -153,7 +162,7 @@ fn payloads_are_read_as_the_types_of_their_operations() {
         let Ok(request) = parse_request(&frame) else { continue };
         match &entry.payload_error {
             Some(part) => {
-                let error = typed(&request).unwrap_err().to_string();
+                let error = typed(&request).unwrap_err();
                 assert!(error.contains(part), "{}: {error}", entry.file);
             }
             None => typed(&request).unwrap(),
@@ -167,6 +176,14 @@ fn views_survive_their_types_unchanged() {
         let typed: T = payload.decode().unwrap();
         assert_eq!(CanonicalJson::new(&typed).unwrap(), *payload);
     }
+    fn items<T: serde::de::DeserializeOwned + serde::Serialize>(payload: &CanonicalJson) {
+        same::<RunPage>(payload);
+        let page: RunPage = payload.decode().unwrap();
+        assert!(!page.items.is_empty());
+        page.items
+            .iter()
+            .for_each(|item| same::<T>(&CanonicalJson::new(item).unwrap()));
+    }
     let mut seen = 0;
     for (entry, frame) in manifest() {
         match (entry.file.as_str(), parse_server_message(&frame)) {
@@ -179,11 +196,17 @@ fn views_survive_their_types_unchanged() {
             ("valid/response-content-chunk.json", Ok(ServerMessage::Response(response))) => {
                 same::<ContentChunk>(&response.receipt.unwrap());
             }
+            ("valid/response-page-session_events.json", Ok(ServerMessage::Response(response))) => {
+                items::<SessionEventView>(&response.receipt.unwrap());
+            }
+            ("valid/response-page-session_entries.json", Ok(ServerMessage::Response(response))) => {
+                items::<SessionEntryView>(&response.receipt.unwrap());
+            }
             _ => continue,
         }
         seen += 1;
     }
-    assert_eq!(seen, 5);
+    assert_eq!(seen, 7);
 }
 
 #[test]

@@ -8,4 +8,5 @@ mod client;
 mod corpus;
 mod frame;
 mod schema;
+mod session;
 mod types;

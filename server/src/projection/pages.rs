@@ -97,6 +97,7 @@ impl Projector {
             graph_steps,
             graph_cursor,
             taken_transitions,
+            replay_checkpoint: None,
         };
         Ok((page, contents.finish(reader, facts.id)?))
     }
