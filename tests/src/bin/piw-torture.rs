@@ -18,7 +18,7 @@ const USAGE: &str =
   --seed X       one seed alone, or the first of --seeds
   --jobs N       seeds at a time (default 4)
   --all-points   fail when a fail point was never reached
-  --harsh        every hostile switch is on and unsynced writes are lost in every seed, not only in half of them
+  --harsh        every hostile switch is on, and unsynced writes are lost in every seed that replaces no stopped server
   --broken NAME  harsh, with a rule broken on purpose: ends at the first seed that shows it, with exit code 1
   --self-check   every broken rule is found within 60 seeds, and the seed that shows it is clean without
   --list         names of fail points and switches";

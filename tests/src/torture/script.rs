@@ -105,6 +105,10 @@ const IMPATIENCE: Duration = Duration::from_secs(15);
 
 impl Script {
     /// The script of a seed. In a harsh world every hostile switch is on and unsynced writes are lost; else the seed chooses.
+    ///
+    /// Unsynced writes are never lost where a server is stopped and replaced: two processes have the database open then, and
+    /// each has a simulated disk of its own. A partial checkpoint syncs nothing, so what the stopped server wrote in one would
+    /// be on no disk when its successor completes it, and no real system forgets it while that process lives.
     #[must_use]
     pub fn of(seed: u64, harsh: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -115,7 +119,7 @@ impl Script {
             .filter(|switch| switch.kind == SwitchKind::Hostile && (rng.bool() || harsh))
             .map(|switch| switch.name)
             .collect();
-        let volatile = rng.bool() || harsh;
+        let lossy = rng.bool() || harsh;
         let frozen = rng.u8(0..5) == 0;
         let mut strikes = strikes(&mut rng);
         strikes.extend(frozen.then(|| Strike {
@@ -130,7 +134,7 @@ impl Script {
             lease_ms: frozen.then_some(LEASE_MS),
             orders: orders(&mut rng, count),
             switches,
-            volatile,
+            volatile: lossy && !frozen,
             runners: rng.u32(1..=4),
             patience: PATIENCE,
         }

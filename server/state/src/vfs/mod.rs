@@ -39,7 +39,8 @@
 //! | `survives=SEED` | `die`: about half of the unsynced sectors reach the disk, picked by the seed (default: none) |
 //! | `forget` | `io on=sync`: what the failed sync should have stored is lost although later syncs succeed |
 //!
-//! Not modelled: the directory entry of a new file that was never synced, the lock file and other files of the server, and
+//! Not modelled: several processes that have one database open while unsynced writes stay in memory (each would have its own),
+//! the directory entry of a new file that was never synced, the lock file and other files of the server, and
 //! programs that read the file without SQLite (they see what was synced).
 
 use std::ffi::CStr;
