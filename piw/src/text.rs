@@ -145,6 +145,56 @@ pub fn clean_lines(text: &str, limit: usize) -> (Vec<String>, bool) {
     (lines, false)
 }
 
+/// A whole text of many lines, safe to print, with its line ends and tabs kept and nothing cut: for a pager.
+#[must_use]
+pub fn clean_document(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut marks = MARKS_LIMIT;
+    for c in text.chars() {
+        match if matches!(c, '\n' | '\t') { Fate::Keep } else { fate(c) } {
+            Fate::Keep => {
+                marks = 0;
+                out.push(c);
+            }
+            Fate::Mark if marks < MARKS_LIMIT => {
+                marks += 1;
+                out.push(c);
+            }
+            Fate::Mark | Fate::Drop => {}
+            Fate::Replace(c) => {
+                marks = MARKS_LIMIT;
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
+/// Whether a text seems to be written as Markdown: it has a heading, fenced code, a table, or several list items or
+/// emphasised words. Only its beginning is looked at.
+#[must_use]
+pub fn looks_like_markdown(text: &str) -> bool {
+    let head = &text[..text.floor_char_boundary(8 * 1024)];
+    if !head.trim_end().contains('\n') {
+        return false;
+    }
+    let mut hints = 0;
+    for line in head.lines() {
+        let line = line.trim_start();
+        let hashes = line.bytes().take_while(|b| *b == b'#').count();
+        let heading = (1..=6).contains(&hashes) && line[hashes..].starts_with(' ');
+        if heading || line.starts_with("```") || line.starts_with("|--") || line.starts_with("| --") {
+            return true;
+        }
+        let item = line.starts_with("- ") || line.starts_with("* ") || line.starts_with("> ");
+        let number = line.bytes().take_while(u8::is_ascii_digit).count();
+        let numbered = number > 0 && line[number..].starts_with(". ");
+        let inline = line.matches("**").count() > 1 || line.contains("](") || line.matches('`').count() > 1;
+        hints += usize::from(item || numbered || inline);
+    }
+    hints > 1
+}
+
 /// Columns that `text` takes on a terminal.
 #[must_use]
 pub fn width(text: &str) -> usize {
@@ -327,6 +377,36 @@ mod tests {
         assert_eq!(fit_end("/a/long/path", 6), "…/path");
         assert_eq!(pad("日", 4), "日  ");
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn documents_keep_lines_and_tabs_and_nothing_else() {
+        assert_eq!(clean_document("a\tb\r\n\u{1b}[2J\u{202e}c"), "a\tb \n␛[2J\u{fffd}c");
+        let long = "x".repeat(LINE_LIMIT * 3);
+        assert_eq!(clean_document(&long), long);
+    }
+
+    #[test]
+    fn markdown_is_told_from_output() {
+        for text in [
+            "# Title\ntext",
+            "a\n```sh\nls\n```",
+            "- one\n- two\n",
+            "1. a\n2. b",
+            "**a** b\nsee [x](y)",
+            "|a|\n|--|",
+        ] {
+            assert!(looks_like_markdown(text), "{text}");
+        }
+        for text in [
+            "# one line",
+            "running 12 tests\ntest a ... ok\n",
+            "#!/bin/sh\necho",
+            "2 - 1\n- 3",
+            "",
+        ] {
+            assert!(!looks_like_markdown(text), "{text}");
+        }
     }
 
     #[test]

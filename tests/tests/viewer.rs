@@ -111,6 +111,45 @@ fn the_viewer_shows_runs_and_leaves_the_terminal_as_it_was() {
     let _ = run_id;
 }
 
+/// `PAGER` is a program that tells about the file and the terminal, then reads a line like a program of its own.
+#[test]
+fn a_value_opens_in_the_pager_with_the_terminal_to_itself() {
+    let pager = r#"telling() { echo "mode $(stat -c %a "$2" 2>/dev/null || stat -f %Lp "$2")"; head -c 30 "$2"; stty -a | grep -o ' icanon'; read key; echo "key $key"; exit "$1"; }; telling 3"#;
+    let home = Home::new().env("PAGER", pager);
+    let run_id = ten(&home);
+    let mut terminal = Terminal::start(&home, &[run_id.as_str()], 40, 120);
+    terminal.wait("the run is drawn", |screen| {
+        screen.contains("Ten nodes") && screen.contains("report")
+    });
+    terminal.send(b"o");
+    terminal.wait("the pager has the terminal", |screen| {
+        screen.contains("mode 600") && screen.contains(r#""schema""#) && screen.contains(" icanon")
+    });
+    assert!(!terminal.emulated().alternate_screen(), "it is the normal screen");
+    assert_eq!(
+        terminal.emulated().mouse_protocol_mode(),
+        vt100::MouseProtocolMode::None,
+        "the mouse belongs to the pager"
+    );
+    terminal.resize(30, 100);
+    terminal.send(b"q\r");
+    terminal.wait("the viewer is back and tells how the pager ended", |screen| {
+        screen.contains("Ten nodes") && screen.contains("exit code 3")
+    });
+    assert!(terminal.emulated().alternate_screen());
+    terminal.send(b"?");
+    terminal.wait("keys reach the viewer again", |screen| {
+        screen.contains("help for the focused part")
+    });
+    terminal.send(b"\x1b");
+    terminal.wait("the help is closed", |screen| {
+        !screen.contains("help for the focused part")
+    });
+    terminal.send(b"q");
+    terminal.wait_for_exit();
+    assert!(!terminal.emulated().alternate_screen());
+}
+
 #[test]
 fn a_killed_server_makes_the_view_stale_and_a_new_one_makes_it_live_again() {
     let home = Home::new();

@@ -47,6 +47,8 @@ pub enum Action {
     Fold,
     Themes,
     Copy,
+    Page,
+    Edit,
     Pause,
     Resume,
     Cancel,
@@ -147,6 +149,13 @@ pub const ENTRIES: &[Entry] = &[
         Some(Part::Inspector),
     ),
     entry(Action::Copy, &["y"], "copy the selected row", Some(Part::Inspector)),
+    entry(
+        Action::Page,
+        &["o"],
+        "open the selected value in the pager ($PAGER)",
+        None,
+    ),
+    entry(Action::Edit, &["O"], "open it in the editor ($VISUAL, $EDITOR)", None),
     entry(Action::ToggleBrowser, &["b"], "browser: full, rail, hidden", None),
     entry(Action::Follow, &["f"], "follow the active node", Some(Part::Graph)),
     entry(

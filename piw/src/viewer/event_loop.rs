@@ -6,13 +6,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
+use nix::sys::signal as unix;
+use nix::unistd::Pid;
 use piw_protocol::client::Client;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::clock;
 use super::config;
+use super::external::{self, Prepared, Program};
 use super::hosts::Hosts;
 use super::message::{Effect, Message};
 use super::model::Model;
@@ -107,10 +111,56 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
 }
 
 /// Whether the loop goes on.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq)]
 enum Next {
     Continue,
     End,
+    /// After another program has shown a file.
+    Show(Prepared),
+}
+
+/// The signals that concern a viewer.
+struct Signals {
+    ending: [(i32, Signal); 4],
+    stop: Signal,
+    go_on: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let listen = |number| Ok::<_, io::Error>((number, signal(SignalKind::from_raw(number))?));
+        Ok(Self {
+            ending: [
+                listen(libc::SIGTERM)?,
+                listen(libc::SIGHUP)?,
+                listen(libc::SIGINT)?,
+                listen(libc::SIGQUIT)?,
+            ],
+            stop: listen(libc::SIGTSTP)?.1,
+            go_on: listen(libc::SIGCONT)?.1,
+        })
+    }
+
+    /// Drops what keys have sent until now.
+    async fn forget_keys(&mut self) {
+        tokio::task::yield_now().await;
+        let [_, _, interrupt, quit] = &mut self.ending;
+        while interrupt.1.recv().now_or_never().is_some() || quit.1.recv().now_or_never().is_some() {}
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> i32 {
+        let [terminate, hangup, interrupt, quit] = &mut self.ending;
+        tokio::select! {
+            biased;
+            _ = terminate.1.recv() => terminate.0,
+            _ = hangup.1.recv() => hangup.0,
+            _ = interrupt.1.recv() => interrupt.0,
+            _ = quit.1.recv() => quit.0,
+            _ = self.stop.recv() => libc::SIGTSTP,
+            _ = self.go_on.recv() => libc::SIGCONT,
+        }
+    }
 }
 
 struct Viewer {
@@ -121,31 +171,25 @@ struct Viewer {
 }
 
 impl Viewer {
-    async fn turn(&mut self, mut inbox: tokio::sync::mpsc::Receiver<Message>) -> io::Result<Ended> {
+    async fn turn(&mut self, mut inbox: mpsc::Receiver<Message>) -> io::Result<Ended> {
         let mut events = EventStream::new();
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut quit = signal(SignalKind::quit())?;
-        let mut stop = signal(SignalKind::from_raw(libc::SIGTSTP))?;
-        let mut go_on = signal(SignalKind::from_raw(libc::SIGCONT))?;
+        let mut signals = Signals::new()?;
         loop {
             self.draw_when_due()?;
             let wake = self.wake();
             let mut next = tokio::select! {
                 biased;
-                _ = terminate.recv() => return Ok(Ended::Signal(libc::SIGTERM)),
-                _ = hangup.recv() => return Ok(Ended::Signal(libc::SIGHUP)),
-                _ = interrupt.recv() => return Ok(Ended::Signal(libc::SIGINT)),
-                _ = quit.recv() => return Ok(Ended::Signal(libc::SIGQUIT)),
-                _ = stop.recv() => {
-                    self.screen.suspend()?;
-                    Next::Continue
-                }
-                _ = go_on.recv() => {
-                    self.screen.resume()?;
-                    self.take(Message::Terminal(Event::FocusGained))?
-                }
+                signal = signals.next() => match signal {
+                    libc::SIGTSTP => {
+                        self.screen.suspend()?;
+                        Next::Continue
+                    }
+                    libc::SIGCONT => {
+                        self.screen.resume()?;
+                        self.take(Message::Terminal(Event::FocusGained))?
+                    }
+                    signal => return Ok(Ended::Signal(signal)),
+                },
                 event = events.next() => match event {
                     Some(Ok(event)) => self.take(Message::Terminal(event))?,
                     Some(Err(error)) => return Err(error),
@@ -167,8 +211,17 @@ impl Viewer {
                     break;
                 }
             }
-            if next == Next::End {
-                return Ok(Ended::Quit);
+            match next {
+                Next::Continue => {}
+                Next::End => return Ok(Ended::Quit),
+                Next::Show(prepared) => {
+                    // Two readers of one terminal would share the keys between them.
+                    drop(events);
+                    if let Some(ended) = self.show(&prepared, &mut signals, &mut inbox).await? {
+                        return Ok(ended);
+                    }
+                    events = EventStream::new();
+                }
             }
         }
     }
@@ -198,7 +251,66 @@ impl Viewer {
         Ok(())
     }
 
+    /// Gives the terminal to the program that shows a file, and takes it back when that ends. The model goes on taking what
+    /// the servers send. Returns how the viewer ended, when a signal did that meanwhile.
+    async fn show(
+        &mut self,
+        prepared: &Prepared,
+        signals: &mut Signals,
+        inbox: &mut mpsc::Receiver<Message>,
+    ) -> io::Result<Option<Ended>> {
+        let command = prepared.program.command(|name| std::env::var(name).ok());
+        let before = self.screen.lend()?;
+        let started = Instant::now();
+        let complaint = match external::start(&command, &prepared.file) {
+            Err(error) => Some(format!("{command:?} cannot be started: {error}")),
+            Ok(mut child) => loop {
+                tokio::select! {
+                    status = child.wait() => break external::complaint(&command, status?),
+                    signal = signals.next() => match signal {
+                        // The keys that send these belong to the program, which has received them too.
+                        libc::SIGINT | libc::SIGQUIT | libc::SIGCONT => {}
+                        // The whole job stops, so that the shell gets its turn.
+                        libc::SIGTSTP => unix::raise(unix::Signal::SIGSTOP)?,
+                        signal => {
+                            end(&mut child).await;
+                            drop(self.screen.take_back(&before));
+                            return Ok(Some(Ended::Signal(signal)));
+                        }
+                    },
+                    Some(message) = inbox.recv() => drop(self.take(message)?),
+                }
+            },
+        };
+        signals.forget_keys().await;
+        if complaint.is_none() && prepared.program == Program::Pager && started.elapsed() < external::AT_ONCE {
+            self.screen.ask_for_key()?;
+            let mut events = EventStream::new();
+            loop {
+                tokio::select! {
+                    signal = signals.next() => if !matches!(signal, libc::SIGTSTP | libc::SIGCONT) {
+                        self.screen.take_back(&before)?;
+                        return Ok(Some(Ended::Signal(signal)));
+                    },
+                    event = events.next() => match event {
+                        Some(Ok(Event::Key(_))) | None => break,
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => return Err(error),
+                    },
+                }
+            }
+        }
+        self.screen.take_back(&before)?;
+        let (width, height) = self.screen.size()?;
+        drop(self.take(Message::Terminal(Event::Resize(width, height)))?);
+        if let Some(complaint) = complaint {
+            self.model.toast(&complaint, true);
+        }
+        Ok(None)
+    }
+
     fn take(&mut self, message: Message) -> io::Result<Next> {
+        let mut next = Next::Continue;
         self.model.now = clock::now();
         for effect in update(&mut self.model, message) {
             match effect {
@@ -212,10 +324,23 @@ impl Viewer {
                         self.model.toast("too long for the clipboard", true);
                     }
                 }
+                Effect::Show(prepared) => next = Next::Show(prepared),
                 effect => self.outside.start(effect),
             }
         }
-        Ok(Next::Continue)
+        Ok(next)
+    }
+}
+
+/// Ends the program that has the terminal, as the viewer itself was ended; it has a moment to leave the terminal tidy.
+async fn end(child: &mut tokio::process::Child) {
+    const MOMENT: Duration = Duration::from_secs(1);
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(pid) = pid {
+        let _ = unix::kill(Pid::from_raw(pid), unix::Signal::SIGTERM);
+        if tokio::time::timeout(MOMENT, child.wait()).await.is_err() {
+            drop(child.kill().await);
+        }
     }
 }
 

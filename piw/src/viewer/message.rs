@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::clock::Millis;
 use super::config::Setting;
+use super::external::{Prepared, Program};
 use super::graph::{Density, Drawing, Graph};
 use super::hosts::{HostId, RunId};
 
@@ -91,6 +92,8 @@ pub enum Message {
         /// The value, or why there is none.
         result: Result<Content, String>,
     },
+    /// A value is in a file for another program, or could not be written.
+    Prepared(Result<Prepared, String>),
     /// A setting could not be saved.
     NotSaved(String),
     /// A command was decided.
@@ -105,7 +108,7 @@ pub enum Message {
 }
 
 /// Verified content, read by its media type.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// JSON.
     Json(Arc<Value>),
@@ -211,6 +214,17 @@ pub enum Effect {
         /// What to do.
         command: Command,
     },
+    /// Write a value into a private file for another program.
+    Prepare {
+        /// What the value is called.
+        name: String,
+        /// The value.
+        content: Content,
+        /// What will show it.
+        program: Program,
+    },
+    /// Give the terminal to a program that shows a file, and take it back when that ends.
+    Show(Prepared),
     /// Put text on the clipboard (OSC 52).
     Copy(String),
     /// Write a setting into the configuration file.

@@ -16,6 +16,7 @@
 //! | [`graph`] | the layered drawing |
 //! | [`theme`] | colours and glyphs |
 //! | [`config`] | the configuration file |
+//! | [`external`] | the pager and the editor |
 //! | [`action`] | actions, keys, help |
 
 pub mod action;
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod config;
 pub mod draw;
 mod event_loop;
+pub mod external;
 pub mod graph;
 pub mod graph_panel;
 pub mod hosts;

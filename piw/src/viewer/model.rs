@@ -3,6 +3,7 @@
 use super::browser::Browser;
 use super::clock::Millis;
 use super::config::Config;
+use super::external::Program;
 use super::graph_panel::GraphPanel;
 use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::Inspector;
@@ -30,6 +31,19 @@ pub struct Toast {
     pub bad: bool,
     /// When it disappears.
     pub until: Millis,
+}
+
+/// A value that another program will show once it was fetched and verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Digest of the content.
+    pub sha256: String,
+    /// Which part of it; none is all.
+    pub part: Option<&'static str>,
+    /// What it is called.
+    pub name: String,
+    /// What shows it.
+    pub program: Program,
 }
 
 /// What is being dragged.
@@ -74,6 +88,8 @@ pub struct Model {
     pub playback: Playback,
     /// When playback moves next.
     pub play_at: Millis,
+    /// What another program shows as soon as its content is here.
+    pub opening: Option<Opening>,
     /// What lies over the screen.
     pub popup: Option<Popup>,
     /// Notices, newest last.
@@ -122,6 +138,7 @@ impl Model {
             inspector: Inspector::default(),
             playback: Playback::default(),
             play_at: 0,
+            opening: None,
             popup: None,
             toasts: Vec::new(),
             drag: None,
@@ -211,7 +228,7 @@ impl Model {
         match self.focus {
             Part::Browser => hints.extend([("/", "filter"), ("enter", "open")]),
             Part::Graph => hints.extend([("z", "density"), ("f", "follow"), ("enter", "inspect")]),
-            Part::Inspector => hints.extend([("enter", "open"), ("/", "search"), ("t", "tab")]),
+            Part::Inspector => hints.extend([("enter", "open"), ("o", "pager"), ("/", "search"), ("t", "tab")]),
         }
         hints.extend([("[ ]", "step"), ("tab", "focus"), ("?", "help"), ("q", "quit")]);
         hints

@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::config::{self, Setting};
+use super::external;
 use super::graph;
 use super::hosts::{HostId, RunId};
 use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
@@ -150,7 +151,15 @@ impl Outside {
                 });
             }
             Effect::Save(setting) => self.save(setting),
-            Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
+            Effect::Prepare { name, content, program } => {
+                let messages = self.messages.clone();
+                tokio::task::spawn_blocking(move || {
+                    let prepared = external::prepare(&name, &content, program)
+                        .map_err(|error| format!("{name} cannot be written into a file: {error}"));
+                    drop(messages.blocking_send(Message::Prepared(prepared)));
+                });
+            }
+            Effect::Show(_) | Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
         }
     }
 

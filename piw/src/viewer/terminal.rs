@@ -16,6 +16,7 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -159,6 +160,37 @@ impl Screen {
         // expects from Ctrl-Z.
         kill(Pid::from_raw(0), Signal::SIGSTOP)?;
         self.resume()
+    }
+
+    /// Gives the terminal to another program; the answer is how it was then.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal does not say how it is.
+    pub fn lend(&mut self) -> io::Result<Termios> {
+        leave();
+        Ok(tcgetattr(io::stdin())?)
+    }
+
+    /// Takes the terminal back from another program, which may have left it in any state.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal cannot be taken again.
+    pub fn take_back(&mut self, before: &Termios) -> io::Result<()> {
+        tcsetattr(io::stdin(), SetArg::TCSADRAIN, before)?;
+        self.resume()
+    }
+
+    /// While the terminal is lent and its program has ended: asks for a key, which comes unbuffered from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal is gone.
+    pub fn ask_for_key(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        write!(io::stdout(), "\r\n— any key goes back to piw —")?;
+        io::stdout().flush()
     }
 
     /// Takes the terminal again after the process was stopped.

@@ -6,7 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 use serde_json::Value;
 
-use super::rows::Rows;
+use super::rows::{Rows, Whole};
 use crate::question::Question;
 use crate::text::{clean, counted, fit};
 use crate::viewer::clock;
@@ -35,9 +35,11 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     progress(rows, &view, now);
     if let Some(error) = &view.state.error {
         rows.heading("Error");
+        let from = rows.rows.len();
         rows.text(0, &error.message, rows.theme.error());
+        rows.stands_for(from, "error", || Whole::Text(error.message.clone()));
         if let Some(stack) = &error.stack {
-            rows.json(0, "error/stack", "stack", &Value::String(stack.clone()), 1);
+            rows.lines(0, "error/stack", "stack", stack);
         }
     }
     if let Some(output) = &view.state.final_output {

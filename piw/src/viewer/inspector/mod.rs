@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use self::rows::{Action, Row, Rows};
+use self::rows::{Action, Picked, Row, Rows};
 use super::clock::Millis;
 use super::run::Run;
 use super::theme::Theme;
@@ -101,14 +101,32 @@ impl Inspector {
     /// All rows of the shown tab.
     #[must_use]
     pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Vec<Row> {
+        self.build(run, theme, columns, now, None).rows
+    }
+
+    /// What the selected row stands for, whole; without one of its own, the whole run.
+    #[must_use]
+    pub fn picked(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Option<Picked> {
+        self.build(run, theme, columns, now, Some(self.selected())).picked
+    }
+
+    fn build<'a>(
+        &'a self,
+        run: &'a Run,
+        theme: &'a Theme,
+        columns: usize,
+        now: Millis,
+        pick: Option<usize>,
+    ) -> Rows<'a> {
         let mut rows = Rows::new(run, theme, &self.toggled, columns);
+        rows.pick = pick;
         match self.tab {
             Tab::Steps => steps::build(&mut rows, now),
             Tab::Time => time::build(&mut rows, now),
             Tab::Trace => trace::build(&mut rows),
             Tab::Info => info::build(&mut rows, now),
         }
-        rows.rows
+        rows
     }
 
     /// Selected row of the shown tab.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::text::{bytes, clean, clean_lines, counted, fit, width, wrap};
 use crate::viewer::message::Content;
 use crate::viewer::run::{Loaded, Run};
-use crate::viewer::theme::Theme;
+use crate::viewer::theme::{Mark, Theme};
 
 /// Lines of one text, and children of one list, that are shown at most.
 const SHOWN: usize = 400;
@@ -28,6 +28,28 @@ pub enum Action {
     Seek(u64),
 }
 
+/// The whole of what a row stands for: what the pager, the editor and the clipboard get.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Whole {
+    /// Text.
+    Text(String),
+    /// A JSON value.
+    Json(Value),
+    /// Content to fetch and verify first; the pointer says which part of it is meant.
+    Fetched(ArtifactRef, Option<&'static str>),
+}
+
+/// What was found for a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picked {
+    /// Its name, for people and for a file.
+    pub name: String,
+    /// The whole.
+    pub whole: Whole,
+    /// Whether the row is the head of the value, rather than a line within it.
+    pub head: bool,
+}
+
 /// A line.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -35,7 +57,7 @@ pub struct Row {
     pub line: Line<'static>,
     /// What Enter does.
     pub action: Option<Action>,
-    /// Text that `y` copies, when it is more than the line.
+    /// Text that `y` copies, when it differs from the line.
     pub copy: Option<String>,
     /// Step that the row belongs to.
     pub step: Option<u64>,
@@ -57,6 +79,12 @@ pub struct Rows<'a> {
     pub step: Option<u64>,
     /// Whether nobody can press a key: a plain frame.
     pub still: bool,
+    /// Row whose whole value is wanted: only for this one a value is copied, however many rows there are.
+    pub pick: Option<usize>,
+    /// What the picked row stands for.
+    pub picked: Option<Picked>,
+    /// Deepest level of a tree at which a reference to content is one, rather than a value that looks like it.
+    pub wire: Option<usize>,
 }
 
 impl<'a> Rows<'a> {
@@ -71,6 +99,23 @@ impl<'a> Rows<'a> {
             columns,
             step: None,
             still: false,
+            pick: None,
+            picked: None,
+            wire: None,
+        }
+    }
+
+    /// Says what the rows from `from` on stand for. Parts say it before what they are part of, and the first word counts.
+    pub fn stands_for(&mut self, from: usize, name: &str, whole: impl FnOnce() -> Whole) {
+        if let Some(pick) = self.pick
+            && self.picked.is_none()
+            && (from..self.rows.len()).contains(&pick)
+        {
+            self.picked = Some(Picked {
+                name: name.to_owned(),
+                whole: whole(),
+                head: pick == from,
+            });
         }
     }
 
@@ -144,6 +189,11 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Adds text of several lines that somebody may have written as Markdown.
+    pub fn prose(&mut self, indent: usize, _key: &str, text: &str, style: Style) {
+        self.text(indent, text, style);
+    }
+
     /// Adds a value under a name: inline values as trees, large ones when they were fetched and verified.
     pub fn value(&mut self, indent: usize, key: &str, name: &str, value: &ViewValue) {
         match value {
@@ -153,47 +203,66 @@ impl<'a> Rows<'a> {
     }
 
     fn artifact(&mut self, indent: usize, key: &str, name: &str, reference: &ArtifactRef) {
+        let from = self.rows.len();
+        match self.fetched(indent, name, reference) {
+            Some(Content::Json(value)) => self.json(indent + 2, key, "", value, 0),
+            Some(Content::Text(text)) => self.prose(indent + 2, key, text, self.theme.subtext()),
+            None => {}
+        }
+        self.stands_for(from, name, || Whole::Fetched(reference.clone(), None));
+    }
+
+    /// Adds the row of content that has to be fetched, with how far that is; returns it once it is there and verified.
+    pub fn fetched(&mut self, indent: usize, name: &str, reference: &ArtifactRef) -> Option<&'a Content> {
         let theme = self.theme;
         let head = |text: String, style: Style| {
             vec![
                 Span::raw(" ".repeat(indent)),
-                Span::styled(format!("{name} "), theme.label()),
+                Span::styled(format!("{} ", clean(name)), theme.label()),
                 Span::styled(text, style),
             ]
         };
         let size = bytes(reference.bytes);
+        let fetch = Action::Fetch(reference.clone());
         match self.run.contents.get(&reference.sha256) {
             None if self.still => self.push(head(format!("{size}, not shown"), theme.muted()), None),
-            None => self.push(
-                head(format!("{size}: Enter loads it"), theme.muted()),
-                Some(Action::Fetch(reference.clone())),
-            ),
+            None => self.push(head(format!("{size}: Enter loads it"), theme.muted()), Some(fetch)),
             Some(Loaded::Loading(got, all)) => {
                 let percent = if *all == 0 { 0 } else { got * 100 / all };
                 self.push(head(format!("loading {percent} % of {size}"), theme.warning()), None);
             }
             Some(Loaded::Failed(error)) => {
-                self.push(
-                    head(clean(error).into_owned(), theme.error()),
-                    Some(Action::Fetch(reference.clone())),
-                );
+                self.push(head(clean(error).into_owned(), theme.error()), Some(fetch));
             }
             Some(Loaded::Ready(content)) => {
                 let mark = if theme.ascii { "verified" } else { "✓ verified" };
-                self.push(
-                    head(format!("{size} {mark}"), theme.status(crate::viewer::theme::Mark::Ok)),
-                    None,
-                );
-                match content {
-                    Content::Json(value) => self.json(indent + 2, key, "", value, 0),
-                    Content::Text(text) => self.text(indent + 2, text, theme.subtext()),
-                }
+                self.push(head(format!("{size} {mark}"), theme.status(Mark::Ok)), None);
+                return Some(content);
             }
         }
+        None
     }
 
     /// Adds a JSON value as a foldable tree.
     pub fn json(&mut self, indent: usize, key: &str, name: &str, value: &Value, depth: usize) {
+        if self.wire.is_some_and(|deepest| depth <= deepest)
+            && let ViewValue::Artifact(reference) = ViewValue::from_wire(value)
+        {
+            let deepest = self.wire.take();
+            self.artifact(indent + 2, key, name, &reference);
+            self.wire = deepest;
+            return;
+        }
+        let from = self.rows.len();
+        self.tree(indent, key, name, value, depth);
+        let name = if name.is_empty() { "value" } else { name };
+        self.stands_for(from, name, || match value {
+            Value::String(text) => Whole::Text(text.clone()),
+            value => Whole::Json(value.clone()),
+        });
+    }
+
+    fn tree(&mut self, indent: usize, key: &str, name: &str, value: &Value, depth: usize) {
         let theme = self.theme;
         let mut head = vec![Span::raw(" ".repeat(indent))];
         let label = if name.is_empty() {
@@ -204,7 +273,7 @@ impl<'a> Rows<'a> {
         let (count, open_mark, close_mark) = match value {
             Value::Object(map) => (map.len(), "{", "}"),
             Value::Array(list) => (list.len(), "[", "]"),
-            Value::String(text) => return self.string(indent, key, &label, text),
+            Value::String(text) => return self.string(indent, key, &label, text, true),
             other => {
                 head.extend([Span::styled("  ", theme.faint()), Span::styled(label, theme.label())]);
                 head.push(Span::styled(other.to_string(), scalar(theme, other)));
@@ -235,9 +304,6 @@ impl<'a> Rows<'a> {
         };
         head.push(Span::styled(summary, theme.muted()));
         self.push(head, Some(Action::Toggle(key.to_owned())));
-        if let Some(row) = self.rows.last_mut() {
-            row.copy = Some(key.to_owned()).filter(|_| false);
-        }
         if !open {
             return;
         }
@@ -266,7 +332,14 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn string(&mut self, indent: usize, key: &str, label: &str, text: &str) {
+    /// Adds captured output: as it is, line by line, whatever it looks like.
+    pub fn lines(&mut self, indent: usize, key: &str, name: &str, text: &str) {
+        let from = self.rows.len();
+        self.string(indent, key, &format!("{name} "), text, false);
+        self.stands_for(from, name, || Whole::Text(text.to_owned()));
+    }
+
+    fn string(&mut self, indent: usize, key: &str, label: &str, text: &str, prose: bool) {
         let theme = self.theme;
         let style = Style::new().fg(theme.palette.green);
         let room = self.columns.saturating_sub(indent + 2 + width(label)).max(8);
@@ -278,9 +351,6 @@ impl<'a> Rows<'a> {
                 Span::styled(clean(text.trim_end()).into_owned(), style),
             ];
             self.push(spans, None);
-            if let Some(row) = self.rows.last_mut() {
-                row.copy = Some(text.to_owned());
-            }
             return;
         }
         let count = text.lines().take(10_000).count();
@@ -303,10 +373,9 @@ impl<'a> Rows<'a> {
             Span::styled(summary, if open { theme.muted() } else { style }),
         ];
         self.push(spans, Some(Action::Toggle(key.to_owned())));
-        if let Some(row) = self.rows.last_mut() {
-            row.copy = Some(text.to_owned());
-        }
-        if open {
+        if open && prose {
+            self.prose(indent + 4, key, text, style);
+        } else if open {
             self.text(indent + 4, text, style);
         }
     }

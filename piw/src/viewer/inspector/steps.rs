@@ -1,14 +1,17 @@
 //! The Steps tab: one row a step, open ones with prompt, output, error, receipt and timing.
 
 use piw_protocol::run::ActionReceipt;
-use piw_protocol::view::{StepView, ViewValue};
+use piw_protocol::view::{ArtifactRef, StepView, ViewValue};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
+use serde_json::Value;
 
-use super::rows::{Action, Rows};
+use super::rows::{Action, Rows, Whole};
 use crate::text::{clean, counted, fit, pad};
 use crate::viewer::clock;
 use crate::viewer::graph::model::Kind;
+use crate::viewer::message::Content;
+use crate::viewer::run::Loaded;
 use crate::viewer::run::overlay::{outcome_mark, step_duration};
 use crate::viewer::theme::Mark;
 
@@ -31,7 +34,9 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     }
     for (index, step) in (start..).zip(steps) {
         rows.step = Some(index);
+        let from = rows.rows.len();
         step_rows(rows, index, step);
+        rows.stands_for(from, &format!("step {}", index + 1), || whole(step));
     }
     rows.step = None;
     let total = run.step_total();
@@ -45,6 +50,12 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     if rows.rows.is_empty() {
         rows.push(vec![Span::styled("No step has ended yet.", rows.theme.muted())], None);
     }
+}
+
+/// A step with everything that the view has of it.
+#[must_use]
+pub fn whole(step: &StepView) -> Whole {
+    Whole::Json(serde_json::to_value(step).unwrap_or_default())
 }
 
 fn current(rows: &mut Rows<'_>, total: u64, now: clock::Millis) {
@@ -115,7 +126,7 @@ fn name_room(rows: &Rows<'_>) -> usize {
         .clamp(8, (rows.columns / 2).clamp(12, 40))
 }
 
-fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {
+fn step_rows<'a>(rows: &mut Rows<'a>, index: u64, view: &'a StepView) {
     let step = &view.step;
     let key = key(index);
     let time = step_duration(view).map_or_else(String::new, clock::duration);
@@ -139,7 +150,7 @@ fn step_rows(rows: &mut Rows<'_>, index: u64, view: &StepView) {
     }
 }
 
-fn details(rows: &mut Rows<'_>, key: &str, view: &StepView) {
+fn details<'a>(rows: &mut Rows<'a>, key: &str, view: &'a StepView) {
     const INDENT: usize = 6;
     let step = &view.step;
     let theme = rows.theme;
@@ -164,17 +175,25 @@ fn details(rows: &mut Rows<'_>, key: &str, view: &StepView) {
             .code
             .as_deref()
             .map_or_else(String::new, |code| format!("{}: ", clean(code)));
-        rows.text(INDENT + 2, &format!("{code}{}", error.message), theme.error());
+        let text = Captured::new(rows, view, "/error/message", &error.message);
+        let from = rows.rows.len();
+        rows.text(INDENT + 2, &format!("{code}{}", text.here), theme.error());
+        rows.stands_for(from, "error", || text.whole());
         if let Some(stack) = &error.stack {
-            let key = format!("{key}/stack");
-            rows.json(INDENT, &key, "stack", &serde_json::Value::String(stack.clone()), 1);
+            let text = Captured::new(rows, view, "/error/stack", stack);
+            text.show(rows, INDENT, &format!("{key}/stack"), "stack", "stack");
         }
     }
     if let Some(action) = &step.action {
-        receipt(rows, INDENT, key, action);
+        receipt(rows, INDENT, key, view, action);
+    }
+    if let Some(content) = &view.result_content {
+        let from = rows.rows.len();
+        let _ = rows.fetched(INDENT + 2, "whole texts", &content.artifact);
+        rows.stands_for(from, "result", || Whole::Fetched(content.artifact.clone(), None));
     }
     for (name, value) in [("prompt", view.prompt()), ("output", view.output())] {
-        if value != ViewValue::Inline(serde_json::Value::Null) {
+        if value != ViewValue::Inline(Value::Null) {
             rows.value(INDENT, &format!("{key}/{name}"), name, &value);
         }
     }
@@ -212,7 +231,45 @@ fn comparison(rows: &mut Rows<'_>, indent: usize, key: &str, index: u64, view: &
     }
 }
 
-fn receipt(rows: &mut Rows<'_>, indent: usize, key: &str, action: &ActionReceipt) {
+/// A text of a step. Long ones come shortened, with a reference to the whole; once that is fetched and verified it is shown.
+struct Captured<'a> {
+    here: &'a str,
+    elsewhere: Option<(&'a ArtifactRef, &'static str)>,
+}
+
+impl<'a> Captured<'a> {
+    fn new(rows: &Rows<'a>, view: &'a StepView, pointer: &'static str, short: &'a str) -> Self {
+        let reference = view.result_content.as_ref().map(|content| &content.artifact);
+        let loaded = reference.and_then(|reference| rows.run.contents.get(&reference.sha256));
+        let whole = match loaded {
+            Some(Loaded::Ready(Content::Json(value))) => value.pointer(pointer).and_then(Value::as_str),
+            _ => None,
+        };
+        Self {
+            here: whole.unwrap_or(short),
+            elsewhere: reference
+                .filter(|_| whole.is_none())
+                .map(|reference| (reference, pointer)),
+        }
+    }
+
+    fn whole(&self) -> Whole {
+        match self.elsewhere {
+            Some((reference, pointer)) => Whole::Fetched(reference.clone(), Some(pointer)),
+            None => Whole::Text(self.here.to_owned()),
+        }
+    }
+
+    fn show(&self, rows: &mut Rows<'_>, indent: usize, key: &str, name: &str, label: &str) {
+        let picked = rows.picked.take();
+        let from = rows.rows.len();
+        rows.lines(indent, key, label, self.here);
+        rows.picked = picked;
+        rows.stands_for(from, name, || self.whole());
+    }
+}
+
+fn receipt<'a>(rows: &mut Rows<'a>, indent: usize, key: &str, view: &'a StepView, action: &'a ActionReceipt) {
     let theme = rows.theme;
     if let Some(command) = &action.command {
         let mut text = format!("$ {command}");
@@ -238,20 +295,15 @@ fn receipt(rows: &mut Rows<'_>, indent: usize, key: &str, action: &ActionReceipt
     if !facts.is_empty() {
         rows.text(indent + 2, &facts.join(" · "), theme.muted());
     }
-    for (name, text, cut) in [
-        ("stdout", &action.stdout, action.stdout_truncated),
-        ("stderr", &action.stderr, action.stderr_truncated),
+    for (name, pointer, text, cut) in [
+        ("stdout", "/action/stdout", &action.stdout, action.stdout_truncated),
+        ("stderr", "/action/stderr", &action.stderr, action.stderr_truncated),
     ] {
         let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
             continue;
         };
-        let name = if cut { format!("{name} (cut)") } else { name.to_owned() };
-        rows.json(
-            indent,
-            &format!("{key}/{name}"),
-            &name,
-            &serde_json::Value::String(text.to_owned()),
-            1,
-        );
+        let label = if cut { format!("{name} (cut)") } else { name.to_owned() };
+        let text = Captured::new(rows, view, pointer, text);
+        text.show(rows, indent, &format!("{key}/{name}"), name, &label);
     }
 }

@@ -3,7 +3,7 @@
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use super::rows::{Action, Rows};
+use super::rows::{Action, Rows, Whole};
 use crate::text::{clean, fit, pad};
 use crate::viewer::clock;
 
@@ -49,9 +49,16 @@ pub fn build(rows: &mut Rows<'_>) {
             Span::styled(pad(&kind, 24), Style::new().fg(color)),
             Span::styled(fit(&node, room).into_owned(), Style::new().fg(theme.palette.text)),
         ];
+        let from = rows.rows.len();
         rows.push(spans, Some(Action::Toggle(key.clone())));
         if open {
+            // The payload as a whole, or a field of it, may be content.
+            rows.wire = Some(1);
             rows.json(8, &format!("{key}/payload"), "payload", &event.payload, 0);
+            rows.wire = None;
         }
+        rows.stands_for(from, &format!("event {}", event.seq), || {
+            Whole::Json(serde_json::to_value(event).unwrap_or_default())
+        });
     }
 }

@@ -45,7 +45,7 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             super::control::refresh_reviewed(model);
             effects
         }
-        Message::BadView(error) => {
+        Message::BadView(error) | Message::Prepared(Err(error)) => {
             model.toast(&error, true);
             Vec::new()
         }
@@ -93,8 +93,9 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
         Message::Content { sha256, result } => {
             content(model, &sha256, result);
             super::control::refresh_asked(model);
-            Vec::new()
+            super::open::arrived(model, &sha256)
         }
+        Message::Prepared(Ok(prepared)) => vec![Effect::Show(prepared)],
         Message::NotSaved(error) => {
             model.toast(&format!("not saved: {error}"), true);
             Vec::new()
@@ -129,6 +130,7 @@ pub fn open_selected(model: &mut Model) -> Option<Effect> {
     model.graph.selected = None;
     model.graph.follow = true;
     model.playback.playing = false;
+    model.opening = None;
     model.inspector = model.inspector.for_new_run();
     Some(Effect::WatchRun(Some(wanted)))
 }

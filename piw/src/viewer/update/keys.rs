@@ -9,6 +9,7 @@ use super::{inspector_height, inspector_rows, seek};
 use crate::text::{clean, counted};
 use crate::viewer::action::{self, Action};
 use crate::viewer::config::Setting;
+use crate::viewer::external::Program;
 use crate::viewer::graph::Density;
 use crate::viewer::inspector::rows::Action as RowAction;
 use crate::viewer::inspector::{Inspector, Tab};
@@ -181,6 +182,8 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::OlderPage => return turn_page(model, false),
         Action::NewerPage => return turn_page(model, true),
         Action::Copy => return copy(model),
+        Action::Page => return super::open::open(model, Program::Pager),
+        Action::Edit => return super::open::open(model, Program::Editor),
         Action::ToggleBrowser => toggle_browser(model),
         Action::Follow => model.graph.follow = !model.graph.follow,
         Action::NextDensity => choose_density(model, model.graph.density.next()),
@@ -530,8 +533,10 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         }
         Part::Inspector => {
             let rows = inspector_rows(model);
-            rows.get(model.inspector.selected())
-                .map(|row| row.copy.clone().unwrap_or_else(|| row.line.to_string()))
+            rows.get(model.inspector.selected()).map(|row| {
+                let copy = row.copy.clone().or_else(|| super::open::value(model));
+                copy.unwrap_or_else(|| row.line.to_string())
+            })
         }
     };
     match text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {

@@ -4,6 +4,7 @@ mod control;
 mod data;
 mod keys;
 mod mouse;
+mod open;
 mod search;
 
 use crossterm::event::{Event, KeyEventKind};
@@ -96,11 +97,16 @@ pub(super) fn seek(model: &mut Model, cursor: Option<u64>) -> Vec<Effect> {
 
 /// Rows of the inspector's tab as they are drawn.
 pub(super) fn inspector_rows(model: &Model) -> Vec<Row> {
-    let Some((screen, run)) = model.screen().zip(model.run.as_ref()) else {
+    let Some((columns, run)) = inspector_columns(model).zip(model.run.as_ref()) else {
         return Vec::new();
     };
-    let columns = usize::from(inside(screen.inspector).width.saturating_sub(1));
     model.inspector.rows(run, &model.theme, columns, model.now)
+}
+
+/// Columns of the inspector's rows.
+pub(super) fn inspector_columns(model: &Model) -> Option<usize> {
+    let area = inside(model.screen()?.inspector);
+    Some(usize::from(area.width.saturating_sub(1)))
 }
 
 /// Visible rows of the inspector.
