@@ -103,6 +103,8 @@ pub enum Command {
     Relay(RelayArgs),
     /// List the themes of the viewer
     Themes(JsonFlag),
+    /// List the viewer's actions with their keys
+    Keys(JsonFlag),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -444,6 +446,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Serve(args) => command::relay::serve(&args),
         Command::Relay(args) => command::relay::stdio(&args),
         Command::Themes(args) => command::themes::run(&args),
+        Command::Keys(args) => command::keys::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "piw", &mut script);

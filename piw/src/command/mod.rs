@@ -8,6 +8,7 @@ pub mod effects;
 pub mod init;
 pub mod input;
 pub mod internal;
+pub mod keys;
 pub mod output;
 pub mod ps;
 pub mod relay;

@@ -64,7 +64,9 @@ pub enum Action {
 pub struct Entry {
     /// The action.
     pub action: Action,
-    /// Keys by name, the first is shown.
+    /// Its name in the configuration file.
+    pub name: &'static str,
+    /// Its keys unless the configuration says otherwise, the first is shown.
     pub keys: &'static [&'static str],
     /// What it does.
     pub text: &'static str,
@@ -72,9 +74,16 @@ pub struct Entry {
     pub part: Option<Part>,
 }
 
-const fn entry(action: Action, keys: &'static [&'static str], text: &'static str, part: Option<Part>) -> Entry {
+const fn entry(
+    action: Action,
+    name: &'static str,
+    keys: &'static [&'static str],
+    text: &'static str,
+    part: Option<Part>,
+) -> Entry {
     Entry {
         action,
+        name,
         keys,
         text,
         part,
@@ -83,107 +92,207 @@ const fn entry(action: Action, keys: &'static [&'static str], text: &'static str
 
 /// All actions, in the order of help.
 pub const ENTRIES: &[Entry] = &[
-    entry(Action::Help, &["?"], "help for the focused part", None),
+    entry(Action::Help, "help", &["?", "f1"], "help for the focused part", None),
     entry(
         Action::Palette,
+        "palette",
         &[":", "ctrl-p"],
         "command palette: every action by name",
         None,
     ),
-    entry(Action::NextPart, &["tab"], "focus the next part", None),
-    entry(Action::PreviousPart, &["backtab"], "focus the previous part", None),
-    entry(Action::Up, &["up", "k"], "up", None),
-    entry(Action::Down, &["down", "j"], "down", None),
-    entry(Action::Left, &["left", "h"], "left", None),
-    entry(Action::Right, &["right", "l"], "right", None),
-    entry(Action::PageUp, &["pageup", "ctrl-u"], "a page up", None),
-    entry(Action::PageDown, &["pagedown", "ctrl-d"], "a page down", None),
-    entry(Action::First, &["g", "home"], "to the first", None),
+    entry(Action::NextPart, "next-part", &["tab"], "focus the next part", None),
+    entry(
+        Action::PreviousPart,
+        "previous-part",
+        &["backtab"],
+        "focus the previous part",
+        None,
+    ),
+    entry(Action::Up, "up", &["up", "k"], "up", None),
+    entry(Action::Down, "down", &["down", "j"], "down", None),
+    entry(Action::Left, "left", &["left", "h"], "left", None),
+    entry(Action::Right, "right", &["right", "l"], "right", None),
+    entry(Action::PageUp, "page-up", &["pageup", "ctrl-u"], "a page up", None),
+    entry(
+        Action::PageDown,
+        "page-down",
+        &["pagedown", "ctrl-d"],
+        "a page down",
+        None,
+    ),
+    entry(Action::First, "first", &["g", "home"], "to the first", None),
     entry(
         Action::Last,
+        "last",
         &["G", "end"],
         "to the last; in a replay back to live",
         None,
     ),
-    entry(Action::Open, &["enter"], "open or close", None),
-    entry(Action::Back, &["esc"], "back", None),
+    entry(Action::Open, "open", &["enter"], "open or close", None),
+    entry(Action::Back, "back", &["esc"], "back", None),
     entry(
         Action::Search,
+        "search",
         &["/"],
         "filter runs (text, status:failed, workflow:name), or search the inspector",
         None,
     ),
     entry(
         Action::NextMatch,
+        "next-match",
         &["n"],
         "next match of the search",
         Some(Part::Inspector),
     ),
     entry(
         Action::PreviousMatch,
+        "previous-match",
         &["N"],
         "previous match of the search",
         Some(Part::Inspector),
     ),
-    entry(Action::StepBack, &["["], "one step back in time", None),
-    entry(Action::StepForward, &["]"], "one step forward in time", None),
-    entry(Action::Play, &["space"], "play or pause the replay", None),
-    entry(Action::Slower, &["{"], "slower", None),
-    entry(Action::Faster, &["}"], "faster", None),
-    entry(Action::Live, &["L"], "back to live", None),
-    entry(Action::ShowTab(Tab::Steps), &["1"], "Steps", Some(Part::Inspector)),
-    entry(Action::ShowTab(Tab::Time), &["2"], "Time", Some(Part::Inspector)),
-    entry(Action::ShowTab(Tab::Trace), &["3"], "Trace", Some(Part::Inspector)),
-    entry(Action::ShowTab(Tab::Info), &["4"], "Info", Some(Part::Inspector)),
-    entry(Action::NextTab, &["t"], "next tab", Some(Part::Inspector)),
+    entry(Action::StepBack, "step-back", &["["], "one step back in time", None),
+    entry(
+        Action::StepForward,
+        "step-forward",
+        &["]"],
+        "one step forward in time",
+        None,
+    ),
+    entry(Action::Play, "play", &["space"], "play or pause the replay", None),
+    entry(Action::Slower, "slower", &["{"], "slower", None),
+    entry(Action::Faster, "faster", &["}"], "faster", None),
+    entry(Action::Live, "live", &["L"], "back to live", None),
+    entry(
+        Action::ShowTab(Tab::Steps),
+        "show-steps",
+        &["1"],
+        "Steps",
+        Some(Part::Inspector),
+    ),
+    entry(
+        Action::ShowTab(Tab::Time),
+        "show-time",
+        &["2"],
+        "Time",
+        Some(Part::Inspector),
+    ),
+    entry(
+        Action::ShowTab(Tab::Trace),
+        "show-trace",
+        &["3"],
+        "Trace",
+        Some(Part::Inspector),
+    ),
+    entry(
+        Action::ShowTab(Tab::Info),
+        "show-info",
+        &["4"],
+        "Info",
+        Some(Part::Inspector),
+    ),
+    entry(Action::NextTab, "next-tab", &["t"], "next tab", Some(Part::Inspector)),
     entry(
         Action::OlderPage,
+        "older-page",
         &["<"],
         "older steps or events",
         Some(Part::Inspector),
     ),
     entry(
         Action::NewerPage,
+        "newer-page",
         &[">"],
         "newer steps or events",
         Some(Part::Inspector),
     ),
-    entry(Action::Copy, &["y"], "copy the selected row", Some(Part::Inspector)),
+    entry(
+        Action::Copy,
+        "copy",
+        &["y"],
+        "copy the selected row",
+        Some(Part::Inspector),
+    ),
     entry(
         Action::Page,
+        "pager",
         &["o"],
         "open the selected value in the pager ($PAGER)",
         None,
     ),
-    entry(Action::Edit, &["O"], "open it in the editor ($VISUAL, $EDITOR)", None),
-    entry(Action::ToggleBrowser, &["b"], "browser: full, rail, hidden", None),
-    entry(Action::Follow, &["f"], "follow the active node", Some(Part::Graph)),
+    entry(
+        Action::Edit,
+        "editor",
+        &["O"],
+        "open it in the editor ($VISUAL, $EDITOR)",
+        None,
+    ),
+    entry(
+        Action::ToggleBrowser,
+        "browser",
+        &["b"],
+        "browser: full, rail, hidden",
+        None,
+    ),
+    entry(
+        Action::Follow,
+        "follow",
+        &["f"],
+        "follow the active node",
+        Some(Part::Graph),
+    ),
     entry(
         Action::NextDensity,
+        "density",
         &["z"],
         "density: boxed, compact, dots",
         Some(Part::Graph),
     ),
-    entry(Action::Roomier, &["+", "="], "roomier", Some(Part::Graph)),
-    entry(Action::Denser, &["-"], "denser", Some(Part::Graph)),
-    entry(Action::ResetView, &["0"], "reset the view", Some(Part::Graph)),
+    entry(Action::Roomier, "roomier", &["+", "="], "roomier", Some(Part::Graph)),
+    entry(Action::Denser, "denser", &["-"], "denser", Some(Part::Graph)),
+    entry(
+        Action::ResetView,
+        "reset-view",
+        &["0"],
+        "reset the view",
+        Some(Part::Graph),
+    ),
     entry(
         Action::Fold,
+        "fold",
         &["x"],
         "fold or unfold the include around the selected node",
         Some(Part::Graph),
     ),
-    entry(Action::Zoom, &["Z"], "give the focused part the whole screen", None),
-    entry(Action::Themes, &[","], "choose a theme", None),
-    entry(Action::Pause, &["p"], "pause the run", None),
-    entry(Action::Resume, &["r"], "resume the run", None),
-    entry(Action::Cancel, &["c"], "cancel the run", None),
-    entry(Action::Restart, &["R"], "restart the run", None),
-    entry(Action::Answer, &["a"], "answer what the run waits for", None),
-    entry(Action::Review, &["e"], "review an effect that may have happened", None),
-    entry(Action::Hosts, &["H"], "what is wrong with the hosts", None),
-    entry(Action::Suspend, &["ctrl-z"], "back to the shell until fg", None),
-    entry(Action::Quit, &["q", "ctrl-c"], "quit", None),
+    entry(
+        Action::Zoom,
+        "zoom",
+        &["Z"],
+        "give the focused part the whole screen",
+        None,
+    ),
+    entry(Action::Themes, "themes", &[","], "choose a theme", None),
+    entry(Action::Pause, "pause", &["p"], "pause the run", None),
+    entry(Action::Resume, "resume", &["r"], "resume the run", None),
+    entry(Action::Cancel, "cancel", &["c"], "cancel the run", None),
+    entry(Action::Restart, "restart", &["R"], "restart the run", None),
+    entry(Action::Answer, "answer", &["a"], "answer what the run waits for", None),
+    entry(
+        Action::Review,
+        "review",
+        &["e"],
+        "review an effect that may have happened",
+        None,
+    ),
+    entry(Action::Hosts, "hosts", &["H"], "what is wrong with the hosts", None),
+    entry(
+        Action::Suspend,
+        "suspend",
+        &["ctrl-z"],
+        "back to the shell until fg",
+        None,
+    ),
+    entry(Action::Quit, "quit", &["q", "ctrl-c"], "quit", None),
 ];
 
 /// The name of a key: `a`, `G`, `ctrl-p`, `enter`, `f1`.
@@ -191,6 +300,8 @@ pub const ENTRIES: &[Entry] = &[
 pub fn key_name(key: &KeyEvent) -> String {
     let name = match key.code {
         KeyCode::Char(' ') => "space".to_owned(),
+        // Terminals disagree on the case of a letter with Ctrl.
+        KeyCode::Char(c) if key.modifiers.contains(KeyModifiers::CONTROL) => c.to_lowercase().collect(),
         KeyCode::Char(c) => c.to_string(),
         KeyCode::BackTab => return "backtab".to_owned(),
         KeyCode::F(number) => format!("f{number}"),
@@ -208,16 +319,6 @@ pub fn key_name(key: &KeyEvent) -> String {
     }
     out.push_str(&name);
     out
-}
-
-/// The action of a key.
-#[must_use]
-pub fn find(key: &KeyEvent) -> Option<Action> {
-    let name = key_name(key);
-    ENTRIES
-        .iter()
-        .find(|entry| entry.keys.contains(&name.as_str()))
-        .map(|entry| entry.action)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::keymap::Binding;
 use toml_edit::{DocumentMut, Item, Table, value};
 
 /// Widest sidebar that a file may ask for.
@@ -19,6 +20,8 @@ pub struct Config {
     pub sidebar_width: Option<u16>,
     /// `[ui] inspector_height`, rows below the graph or columns beside it.
     pub inspector_height: Option<u16>,
+    /// `[keys]`, in the order of the file.
+    pub keys: Vec<Binding>,
     /// Sentences about fields that cannot be used.
     pub problems: Vec<String>,
 }
@@ -80,7 +83,36 @@ fn read(text: &str, path: &Path) -> Config {
                 .push(format!("ui.{name}: expected a number from 1 to {WIDEST}")),
         }
     }
+    if let Some(item) = document.get("keys") {
+        read_keys(item, &mut config);
+    }
     config
+}
+
+fn read_keys(item: &Item, config: &mut Config) {
+    let Some(table) = item.as_table_like() else {
+        config.problems.push("keys: expected a table of actions".into());
+        return;
+    };
+    for (action, item) in table.iter() {
+        let keys = match item.as_value() {
+            Some(toml_edit::Value::String(key)) => Some(vec![key.value().clone()]),
+            Some(toml_edit::Value::Array(keys)) => {
+                let texts = keys.iter().map(|key| key.as_str().map(str::to_owned));
+                texts.collect()
+            }
+            _ => None,
+        };
+        match keys {
+            Some(keys) => config.keys.push(Binding {
+                action: action.to_owned(),
+                keys,
+            }),
+            None => config
+                .problems
+                .push(format!("keys.{action}: expected a key or a list of keys")),
+        }
+    }
 }
 
 /// A value to save.

@@ -5,8 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use super::action::Action;
 use super::browser::Look;
 use super::model::Model;
+use super::popup;
 use super::screen::{Part, SMALLEST};
 use super::timeline::{View, columns};
 use super::widgets;
@@ -56,13 +58,18 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
     view.draw(screen.timeline, buffer);
     toasts(model, area, screen.timeline.y, buffer);
     if let Some(popup) = &model.popup {
-        popup.draw(theme, area, buffer);
+        let look = popup::Look {
+            theme,
+            keys: &model.keys,
+            problems: &model.problems,
+        };
+        popup.draw(&look, area, buffer);
     }
 }
 
-/// Hints in the timeline as buttons: first column, columns, keys.
+/// Hints in the timeline as buttons: first column, columns, what a click does.
 #[must_use]
-pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, &'static str)> {
+pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, Action)> {
     let hints = model.hints();
     let view = View {
         run: model.run.as_ref(),
@@ -75,11 +82,11 @@ pub fn hint_buttons(model: &Model, area: Rect) -> Vec<(u16, u16, &'static str)> 
     let mut x = area.right().saturating_sub(view.hint_columns(area));
     let mut buttons = Vec::new();
     for hint in view.shown_hints(area) {
-        let (keys, columns) = (hint.0, columns(&hint) as u16);
+        let columns = columns(&hint) as u16;
         if x + columns > area.right() {
             break;
         }
-        buttons.push((x, columns, keys));
+        buttons.push((x, columns, hint.action));
         x += columns;
     }
     buttons

@@ -30,6 +30,7 @@ pub mod graph;
 pub mod graph_panel;
 pub mod hosts;
 pub mod inspector;
+pub mod keymap;
 pub mod message;
 pub mod model;
 pub mod once;

@@ -1,5 +1,6 @@
 //! The whole state of the viewer as plain data. [`super::update`] is the only writer, [`super::draw`] the only reader.
 
+use super::action::Action;
 use super::browser::Browser;
 use super::clock::Millis;
 use super::config::Config;
@@ -7,6 +8,7 @@ use super::external::Program;
 use super::graph_panel::GraphPanel;
 use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::Inspector;
+use super::keymap::KeyMap;
 use super::message::Effect;
 use super::popup::Popup;
 use super::run::Run;
@@ -46,6 +48,17 @@ pub struct Opening {
     pub program: Program,
 }
 
+/// What helps now: a key, and a button.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// The key, or several with spaces between.
+    pub keys: String,
+    /// What it does, in a word.
+    pub text: &'static str,
+    /// What a click does.
+    pub action: Action,
+}
+
 /// What is being dragged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drag {
@@ -68,6 +81,10 @@ pub struct Model {
     pub now: Millis,
     /// Colours and glyphs.
     pub theme: Theme,
+    /// Which key does what.
+    pub keys: KeyMap,
+    /// What the configuration file says that cannot be used.
+    pub problems: Vec<String>,
     /// The run that the viewer is fixed on.
     pub fixed: Option<RunId>,
     /// The watched servers.
@@ -124,6 +141,8 @@ impl Model {
             size,
             now,
             theme,
+            keys: KeyMap::default(),
+            problems: Vec::new(),
             wishes: Wishes {
                 browser,
                 sidebar: if hosts.several() { WIDE_SIDEBAR } else { SIDEBAR },
@@ -160,8 +179,20 @@ impl Model {
         if let Some(size) = config.inspector_height {
             self.wishes.inspector = size;
         }
-        for problem in problems {
-            self.toast(&format!("configuration: {problem}"), true);
+        let (keys, unusable) = KeyMap::configured(&config.keys);
+        self.keys = keys;
+        self.problems = problems.iter().cloned().chain(unusable).collect();
+        match self.problems.clone().as_slice() {
+            [] => {}
+            [problem] => self.toast(&format!("configuration: {problem}"), true),
+            [first, ..] => {
+                let count = self.problems.len();
+                let more = match self.keys.shown(Action::Help) {
+                    Some(key) => format!("{key} shows all {count}"),
+                    None => format!("{count} in all"),
+                };
+                self.toast(&format!("configuration: {first} ({more})"), true);
+            }
         }
     }
 
@@ -209,28 +240,52 @@ impl Model {
 
     /// What the keys do now, most useful first.
     #[must_use]
-    pub fn hints(&self) -> Vec<(&'static str, &'static str)> {
-        let mut hints = Vec::new();
+    pub fn hints(&self) -> Vec<Hint> {
+        let mut helpful: Vec<(Action, &'static str)> = Vec::new();
         if let Some(run) = &self.run {
             let controls = [
-                ("a", "answer"),
-                ("e", "review"),
-                ("p", "pause"),
-                ("r", "resume"),
-                ("c", "cancel"),
-                ("R", "restart"),
+                (Action::Answer, "answer"),
+                (Action::Review, "review"),
+                (Action::Pause, "pause"),
+                (Action::Resume, "resume"),
+                (Action::Cancel, "cancel"),
+                (Action::Restart, "restart"),
             ];
-            hints.extend(controls.into_iter().filter(|(_, control)| run.offers(control)));
+            helpful.extend(controls.into_iter().filter(|(_, control)| run.offers(control)));
             if run.cursor.is_some() {
-                hints.push(("L", "live"));
+                helpful.push((Action::Live, "live"));
             }
         }
         match self.focus {
-            Part::Browser => hints.extend([("/", "filter"), ("enter", "open")]),
-            Part::Graph => hints.extend([("z", "density"), ("f", "follow"), ("enter", "inspect")]),
-            Part::Inspector => hints.extend([("enter", "open"), ("o", "pager"), ("/", "search"), ("t", "tab")]),
+            Part::Browser => helpful.extend([(Action::Search, "filter"), (Action::Open, "open")]),
+            Part::Graph => helpful.extend([
+                (Action::NextDensity, "density"),
+                (Action::Follow, "follow"),
+                (Action::Open, "inspect"),
+            ]),
+            Part::Inspector => helpful.extend([
+                (Action::Open, "open"),
+                (Action::Page, "pager"),
+                (Action::Search, "search"),
+                (Action::NextTab, "tab"),
+            ]),
         }
-        hints.extend([("[ ]", "step"), ("tab", "focus"), ("?", "help"), ("q", "quit")]);
-        hints
+        helpful.extend([
+            (Action::StepBack, "step"),
+            (Action::NextPart, "focus"),
+            (Action::Help, "help"),
+            (Action::Quit, "quit"),
+        ]);
+        let hint = |(action, text)| {
+            let mut keys = self.keys.shown(action)?.to_owned();
+            // Back and forward are one hint; a click goes back.
+            if action == Action::StepBack
+                && let Some(forward) = self.keys.shown(Action::StepForward)
+            {
+                keys = format!("{keys} {forward}");
+            }
+            Some(Hint { keys, text, action })
+        };
+        helpful.into_iter().filter_map(hint).collect()
     }
 }

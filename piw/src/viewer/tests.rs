@@ -1,6 +1,7 @@
 //! Whole screens through the real update and draw.
 
 mod hosts;
+mod keys;
 mod open;
 mod review;
 

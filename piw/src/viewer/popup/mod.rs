@@ -16,6 +16,7 @@ use self::editor::Editor;
 use self::review::{Reviewed, Said};
 use super::action::{Action, ENTRIES, Entry, key_name};
 use super::hosts::RunId;
+use super::keymap::KeyMap;
 use super::message::Command;
 use super::screen::Part;
 use super::theme::Theme;
@@ -103,6 +104,17 @@ pub enum Reply {
     Keep(usize),
     /// Shows the theme from before and closes.
     Restore(Box<Theme>),
+}
+
+/// What popups are drawn with.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// Colours and glyphs.
+    pub theme: &'a Theme,
+    /// Which key does what.
+    pub keys: &'a KeyMap,
+    /// What the configuration file says that cannot be used.
+    pub problems: &'a [String],
 }
 
 impl Popup {
@@ -240,12 +252,13 @@ impl Popup {
     }
 
     /// Draws the popup.
-    pub fn draw(&self, theme: &Theme, screen: Rect, buffer: &mut Buffer) {
+    pub fn draw(&self, look: &Look<'_>, screen: Rect, buffer: &mut Buffer) {
+        let theme = look.theme;
         let area = self.area(screen);
         match self {
             Self::Help { part, top } => {
                 let inner = widgets::popup("Help · any other key closes", theme, area, buffer);
-                let lines = help_lines(*part, theme, usize::from(inner.width));
+                let lines = help_lines(*part, look, usize::from(inner.width));
                 let top = (*top).min(lines.len().saturating_sub(usize::from(inner.height)));
                 for (y, line) in (inner.y..inner.bottom()).zip(&lines[top..]) {
                     buffer.set_line(inner.x, y, line, inner.width);
@@ -264,7 +277,7 @@ impl Popup {
                 let height = usize::from(inner.height.saturating_sub(2));
                 let top = (selected + 1).saturating_sub(height);
                 for (y, (index, entry)) in (inner.y + 2..inner.bottom()).zip(matches.iter().enumerate().skip(top)) {
-                    let mut lines = entry_lines(entry, theme, usize::from(inner.width));
+                    let mut lines = entry_lines(entry, look, usize::from(inner.width));
                     buffer.set_line(inner.x, y, &lines.swap_remove(0), inner.width);
                     if index == *selected {
                         buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.selected(true));
@@ -345,24 +358,24 @@ fn entry_columns() -> u16 {
 }
 
 /// An action with its keys; a text that is too long for the box continues below.
-fn entry_lines(entry: &Entry, theme: &Theme, columns: usize) -> Vec<Line<'static>> {
-    let style = Style::new().fg(theme.palette.text);
+fn entry_lines(entry: &Entry, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    let style = Style::new().fg(look.theme.palette.text);
     let pieces = wrap(entry.text, columns.saturating_sub(KEYS).max(8));
     let line = |(index, piece): (usize, String)| {
         let keys = if index == 0 {
-            entry.keys.join(" ")
+            look.keys.keys(entry.action).join(" ")
         } else {
             String::new()
         };
         Line::from(vec![
-            Span::styled(format!(" {} ", pad(&keys, KEYS - 2)), theme.key()),
+            Span::styled(format!(" {} ", pad(&keys, KEYS - 2)), look.theme.key()),
             Span::styled(piece, style),
         ])
     };
     pieces.into_iter().enumerate().map(line).collect()
 }
 
-fn help_lines(part: Part, theme: &Theme, columns: usize) -> Vec<Line<'static>> {
+fn help_lines(part: Part, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
     let name = match part {
         Part::Browser => "Runs",
         Part::Graph => "Graph",
@@ -371,13 +384,30 @@ fn help_lines(part: Part, theme: &Theme, columns: usize) -> Vec<Line<'static>> {
     let list = |of: &dyn Fn(&Entry) -> bool| {
         let chosen = ENTRIES.iter().filter(|entry| of(entry));
         chosen
-            .flat_map(|entry| entry_lines(entry, theme, columns))
+            .flat_map(|entry| entry_lines(entry, look, columns))
             .collect::<Vec<_>>()
     };
-    let heading = |text: &str| Line::styled(format!(" {text}"), theme.accent());
-    let mut lines = vec![heading(name)];
-    lines.extend(list(&|entry| entry.part == Some(part)));
-    lines.extend([Line::raw(""), heading("Everywhere")]);
+    let heading = |text: &str| Line::styled(format!(" {text}"), look.theme.accent());
+    let mut lines = Vec::new();
+    if !look.problems.is_empty() {
+        lines.push(heading("The configuration file"));
+        for problem in look.problems {
+            let pieces = wrap(&clean(problem), columns.saturating_sub(2).max(8));
+            lines.extend(
+                pieces
+                    .into_iter()
+                    .map(|piece| Line::styled(format!(" {piece}"), look.theme.error())),
+            );
+        }
+        lines.push(Line::raw(""));
+    }
+    let own = list(&|entry| entry.part == Some(part));
+    if !own.is_empty() {
+        lines.push(heading(name));
+        lines.extend(own);
+        lines.push(Line::raw(""));
+    }
+    lines.push(heading("Everywhere"));
     lines.extend(list(&|entry| entry.part.is_none()));
     lines.extend([Line::raw(""), heading("Other parts")]);
     lines.extend(list(&|entry| entry.part.is_some_and(|other| other != part)));

@@ -10,6 +10,7 @@ use ratatui::text::{Line, Span};
 use super::clock::{self, Millis};
 use super::hosts::{HostId, Hosts};
 use super::inspector::info::elapsed;
+use super::model::Hint;
 use super::run::Run;
 use super::run::overlay::outcome_mark;
 use super::theme::{Mark, Theme};
@@ -151,7 +152,7 @@ pub struct View<'a> {
     /// Playback.
     pub playback: Playback,
     /// What the keys do now, for the right end.
-    pub hints: &'a [(&'static str, &'static str)],
+    pub hints: &'a [Hint],
     /// The present.
     pub now: Millis,
     /// Colours.
@@ -160,8 +161,8 @@ pub struct View<'a> {
 
 /// Columns of a hint with the space around it.
 #[must_use]
-pub fn columns((key, text): &(&str, &str)) -> usize {
-    width(key) + width(text) + 3
+pub fn columns(hint: &Hint) -> usize {
+    width(&hint.keys) + width(hint.text) + 3
 }
 
 impl View<'_> {
@@ -183,9 +184,9 @@ impl View<'_> {
         buffer.set_line(area.x, y, &left, area.width);
         let x = area.right().saturating_sub(self.hint_columns(area));
         let mut hints = Vec::new();
-        for (key, text) in self.shown_hints(area) {
-            hints.push(Span::styled((*key).to_owned(), theme.key()));
-            hints.push(Span::styled(format!(" {text}  "), theme.muted()));
+        for hint in self.shown_hints(area) {
+            hints.push(Span::styled(hint.keys, theme.key()));
+            hints.push(Span::styled(format!(" {}  ", hint.text), theme.muted()));
         }
         buffer.set_line(x, y, &Line::from(hints), area.width);
     }
@@ -221,13 +222,13 @@ impl View<'_> {
     }
 
     /// The hints that are shown before all others: how to get help and out.
-    fn kept(&self) -> &[(&'static str, &'static str)] {
+    fn kept(&self) -> &[Hint] {
         &self.hints[self.hints.len().saturating_sub(KEPT)..]
     }
 
     /// The hints that fit beside the state: the last ones always, of the others as many as there is room for.
     #[must_use]
-    pub fn shown_hints(&self, area: Rect) -> Vec<(&'static str, &'static str)> {
+    pub fn shown_hints(&self, area: Rect) -> Vec<Hint> {
         let kept = self.kept();
         let mut room = usize::from(area.width)
             .saturating_sub(self.state_line(area).width() + 3 + kept.iter().map(columns).sum::<usize>());
@@ -239,8 +240,8 @@ impl View<'_> {
             }
             None => false,
         });
-        let mut shown: Vec<_> = fitting.copied().collect();
-        shown.extend(kept);
+        let mut shown: Vec<Hint> = fitting.cloned().collect();
+        shown.extend_from_slice(kept);
         shown
     }
 

@@ -7,7 +7,7 @@ use super::control::command;
 use super::search::{filter_key, find, refilter, search_key};
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::{clean, counted};
-use crate::viewer::action::{self, Action};
+use crate::viewer::action::Action;
 use crate::viewer::config::Setting;
 use crate::viewer::external::Program;
 use crate::viewer::graph::Density;
@@ -34,7 +34,7 @@ pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
     if model.inspector.typing {
         return search_key(model, key);
     }
-    match action::find(key) {
+    match model.keys.find(key) {
         Some(action) => act(model, action),
         None => Vec::new(),
     }

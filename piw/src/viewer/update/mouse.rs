@@ -167,17 +167,10 @@ fn hint(model: &mut Model, area: Rect, at: Position) -> Vec<Effect> {
         return Vec::new();
     }
     let buttons = crate::viewer::draw::hint_buttons(model, area);
-    let Some((_, _, keys)) = buttons
+    let hit = buttons
         .into_iter()
-        .find(|(x, columns, _)| at.x >= *x && at.x < x + columns)
-    else {
-        return Vec::new();
-    };
-    let name = keys.split(' ').next().unwrap_or(keys);
-    let entry = crate::viewer::action::ENTRIES
-        .iter()
-        .find(|entry| entry.keys.contains(&name));
-    entry.map_or_else(Vec::new, |entry| keys::act(model, entry.action))
+        .find(|(x, columns, _)| at.x >= *x && at.x < x + columns);
+    hit.map_or_else(Vec::new, |(_, _, action)| keys::act(model, action))
 }
 
 fn press_inspector(model: &mut Model, screen: &Screen, at: Position, on_split: bool) -> Vec<Effect> {
