@@ -183,11 +183,8 @@ fn unknown_action(name: &str) -> String {
 fn canonical(written: &str) -> Result<String, &'static str> {
     let (mut ctrl, mut alt, mut shift) = (false, false, false);
     let mut rest = written;
-    loop {
-        // A lone `-`, also behind a prefix, is a key itself.
-        let Some((prefix, behind)) = rest.split_once('-').filter(|(_, behind)| !behind.is_empty()) else {
-            break;
-        };
+    // A lone `-`, also behind a prefix, is a key itself.
+    while let Some((prefix, behind)) = rest.split_once('-').filter(|(_, behind)| !behind.is_empty()) {
         let modifier = match prefix.to_ascii_lowercase().as_str() {
             "ctrl" => &mut ctrl,
             "alt" => &mut alt,
