@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::canonical::{self, CanonicalError};
+use crate::child::ContentRef;
 use crate::ops::ContentRequest;
 use crate::view::{ArtifactRef, CONTENT_CHUNK, CONTENT_CHUNK_SCHEMA, ContentChunk};
 
@@ -262,6 +263,13 @@ fn differs<T: PartialEq + std::fmt::Display + ?Sized>(
         expected: expected.to_string(),
         found: found.to_string(),
     })
+}
+
+impl From<&ContentRef> for ArtifactRef {
+    /// The reference by which clients name stored content.
+    fn from(content: &ContentRef) -> Self {
+        Self::named(content.sha256.clone(), content.bytes, &content.media_type)
+    }
 }
 
 impl ArtifactRef {

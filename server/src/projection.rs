@@ -15,6 +15,7 @@ mod list;
 mod nodes;
 mod pages;
 mod run;
+mod session;
 mod step;
 mod update;
 

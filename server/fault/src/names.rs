@@ -41,6 +41,7 @@ pub const POINTS: &[Point] = &[
     point("state::after_commit", "the group is committed, nobody knows it yet"),
     point("state::before_reply", "the change is published to views, callers are not answered"),
     point("state::after_reply", "every caller of the group has its answer"),
+    point("state::session_events", "a recorded batch's events, entries and checkpoints are written, its segment's counter is not"),
     // A server's life.
     point("server::locked", "the lock is held, its record is not written"),
     point("server::before_epoch", "the database is open, its owner is still the last server"),
@@ -60,6 +61,7 @@ pub const POINTS: &[Point] = &[
     point("server::before_answer", "a request is decided and committed, its answer is not queued"),
     point("server::after_answer", "the answer is written to the socket"),
     point("server::before_event", "a changed view is about to be written to the socket"),
+    point("server::session_recorded", "a recorded batch is committed, its recorder does not know"),
     point("server::backup_made", "a backup is whole in its place, it has no receipt"),
     point("server::resolved", "a resolver has answered or ended, it is not dismissed"),
     // Launching runners.

@@ -8,6 +8,7 @@ mod control;
 mod effect;
 mod input;
 mod server;
+mod session;
 mod start;
 mod state;
 mod view;
@@ -45,6 +46,7 @@ impl Server {
             Operation::CheckpointAnswer => self.checkpoint_answer(&request).await,
             Operation::EffectList => self.effect_list(&request).await,
             Operation::EffectResolve => self.effect_resolve(&request).await,
+            Operation::SessionRecord => self.session_record(&request).await,
             Operation::ContentPut => self.content_put(&request).await,
             Operation::RunList => self.run_list(&request).await,
             Operation::ViewRunsWatch => self.view_runs_watch(context, &request).await,

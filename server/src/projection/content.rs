@@ -23,7 +23,7 @@ impl Contents {
             Some(StoredValue::Inline(value)) if canonical::depth(&value) <= INLINE_DEPTH => ViewValue::Inline(value),
             Some(StoredValue::Inline(value)) => self.value(value),
             Some(StoredValue::Content { blob, reference }) => {
-                let artifact = artifact(&reference);
+                let artifact = ArtifactRef::from(&reference);
                 self.name(reference, ViewContentSource::Blob(blob));
                 ViewValue::Artifact(artifact)
             }
@@ -46,7 +46,7 @@ impl Contents {
 
     /// A reference to content that is stored in `blobs`.
     pub(crate) fn blob(&mut self, blob: i64, reference: ContentRef) -> ArtifactRef {
-        let artifact = artifact(&reference);
+        let artifact = ArtifactRef::from(&reference);
         self.name(reference, ViewContentSource::Blob(blob));
         artifact
     }
@@ -62,7 +62,7 @@ impl Contents {
             bytes: bytes.len() as u64,
             media_type: media_type.to_owned(),
         };
-        let artifact = artifact(&reference);
+        let artifact = ArtifactRef::from(&reference);
         self.name(reference, ViewContentSource::Generated(bytes));
         artifact
     }
@@ -105,17 +105,6 @@ impl NamedContent {
             return Ok(());
         }
         state.store_view_content(RunKey(self.run), self.missing, self.all).await
-    }
-}
-
-/// The reference by which clients name content.
-pub(crate) fn artifact(reference: &ContentRef) -> ArtifactRef {
-    let extension = if reference.media_type == JSON { "json" } else { "txt" };
-    ArtifactRef {
-        path: format!("artifacts/sha256/{}.{extension}", reference.sha256),
-        media_type: reference.media_type.clone(),
-        bytes: reference.bytes,
-        sha256: reference.sha256.clone(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use piw_protocol::ops::{ContentRequest, PageRequest};
+use piw_protocol::session::ReplayCheckpoint;
 use piw_protocol::view::{
     CONTENT_CHUNK, CONTENT_CHUNK_SCHEMA, ContentChunk, GraphStep, PAGE_BYTES, PAGE_ITEMS, PageKind, RUN_PAGE_SCHEMA,
     RunPage, TakenTransition,
@@ -19,7 +20,7 @@ use super::bounds::Window;
 use super::content::{Contents, NamedContent, parse_path};
 use super::run::Projector;
 use super::step::StepMaker;
-use super::{ViewError, graph, update};
+use super::{ViewError, graph, session, update};
 
 /// Bytes of graph steps beside a page of steps.
 const GRAPH_BYTES: usize = 256 * 1024;
@@ -33,10 +34,11 @@ struct Found {
     total: u64,
     items: Vec<Value>,
     graph: Option<(Vec<GraphStep>, u64, Vec<TakenTransition>)>,
+    replay_checkpoint: Option<ReplayCheckpoint>,
 }
 
 impl Projector {
-    /// One page. Steps and trace only grow, so a page of them belongs to every revision up to the present one and carries the
+    /// One page. Steps, trace and recorded sessions only grow, so a page of them belongs to every revision up to the present one and carries the
     /// revision that was asked for; other kinds need the present one. `now` is wall-clock milliseconds.
     pub(crate) fn page(
         &self,
@@ -50,7 +52,14 @@ impl Projector {
             run_id: run_id.to_owned(),
         })?;
         let revision = expected.unwrap_or(facts.view_revision);
-        let grows = matches!(request.kind, PageKind::Steps | PageKind::Trace | PageKind::TraceAtStep);
+        let grows = matches!(
+            request.kind,
+            PageKind::Steps
+                | PageKind::Trace
+                | PageKind::TraceAtStep
+                | PageKind::SessionEntries
+                | PageKind::SessionEvents
+        );
         if revision > facts.view_revision || (!grows && revision != facts.view_revision) {
             return Err(ViewError::StaleRevision {
                 run_id: run_id.to_owned(),
@@ -72,11 +81,9 @@ impl Projector {
             PageKind::Trace => trace_page(&maker, &facts, position(&request.cursor)?, limit, &mut contents)?,
             PageKind::TraceAtStep => trace_at_step(&maker, &facts, &request.cursor, limit, &mut contents)?,
             PageKind::Updates => updates_page(&maker, &facts, position(&request.cursor)?, limit, now, &mut contents)?,
-            PageKind::SessionEntries
-            | PageKind::SessionEvents
-            | PageKind::Settings
-            | PageKind::FollowUps
-            | PageKind::WorkflowMessages => Found {
+            PageKind::SessionEntries => entries_page(reader, &facts, position(&request.cursor)?, limit, &mut contents)?,
+            PageKind::SessionEvents => events_page(reader, &facts, position(&request.cursor)?, limit, &mut contents)?,
+            PageKind::Settings | PageKind::FollowUps | PageKind::WorkflowMessages => Found {
                 start: position(&request.cursor)?,
                 ..Found::default()
             },
@@ -97,7 +104,7 @@ impl Projector {
             graph_steps,
             graph_cursor,
             taken_transitions,
-            replay_checkpoint: None,
+            replay_checkpoint: found.replay_checkpoint,
         };
         Ok((page, contents.finish(reader, facts.id)?))
     }
@@ -172,6 +179,7 @@ fn steps_page(
         total: facts.step_count,
         items,
         graph: Some((graph_steps, cursor, transitions)),
+        replay_checkpoint: None,
     })
 }
 
@@ -196,7 +204,7 @@ fn trace_page(
         start,
         total: facts.trace_seq,
         items: items(window)?,
-        graph: None,
+        ..Found::default()
     })
 }
 
@@ -261,7 +269,7 @@ fn trace_at_step(
         start: first - 1,
         total: facts.trace_seq,
         items: items(window)?,
-        graph: None,
+        ..Found::default()
     })
 }
 
@@ -281,7 +289,42 @@ fn updates_page(
         start,
         total: updates::count(maker.reader, facts.id)?,
         items: items(window)?,
-        graph: None,
+        ..Found::default()
+    })
+}
+
+fn entries_page(
+    reader: &Reader,
+    facts: &RunFacts,
+    start: u64,
+    limit: usize,
+    contents: &mut Contents,
+) -> Result<Found, ViewError> {
+    let window = Window::new(limit, PAGE_BYTES);
+    let (total, entries) = session::entries(reader, facts.id, start, window, contents)?;
+    Ok(Found {
+        start,
+        total,
+        items: entries.iter().map(item).collect::<Result<_, _>>()?,
+        ..Found::default()
+    })
+}
+
+fn events_page(
+    reader: &Reader,
+    facts: &RunFacts,
+    start: u64,
+    limit: usize,
+    contents: &mut Contents,
+) -> Result<Found, ViewError> {
+    let window = Window::new(limit, PAGE_BYTES);
+    let (total, events, replay_checkpoint) = session::events(reader, facts.id, start, window, contents)?;
+    Ok(Found {
+        start,
+        total,
+        items: events.iter().map(item).collect::<Result<_, _>>()?,
+        replay_checkpoint,
+        ..Found::default()
     })
 }
 

@@ -20,7 +20,7 @@ use super::bounds::{TEXT_LIMIT, Window, cut, size};
 use super::content::{Contents, NamedContent};
 use super::nodes::{NodeCache, Nodes};
 use super::step::{ResultCache, StepMaker};
-use super::{ViewError, display, effect, graph, update};
+use super::{ViewError, display, effect, graph, session, update};
 
 /// Room for the envelope around a view, in bytes.
 const ENVELOPE: usize = 2048;
@@ -38,6 +38,7 @@ struct Budget {
     graph_bytes: usize,
     transition_bytes: usize,
     source_bytes: usize,
+    session: session::Budget,
 }
 
 const FULL: Budget = Budget {
@@ -51,6 +52,12 @@ const FULL: Budget = Budget {
     graph_bytes: 448 * 1024,
     transition_bytes: 192 * 1024,
     source_bytes: 32 * 1024,
+    session: session::Budget {
+        entries: 16,
+        entry_bytes: 48 * 1024,
+        events: 128,
+        event_bytes: 32 * 1024,
+    },
 };
 
 impl Budget {
@@ -67,6 +74,7 @@ impl Budget {
             graph_bytes: self.graph_bytes / 2,
             transition_bytes: self.transition_bytes / 2,
             source_bytes: self.source_bytes / 2,
+            session: self.session.half(),
         }
     }
 }
@@ -168,7 +176,7 @@ impl Projector {
             update_start: update_total.saturating_sub(shown_updates.len() as u64),
             update_total,
             updates: shown_updates,
-            session: None,
+            session: session::view(reader, facts, budget.session, &mut contents)?,
             review: effect::review(reader, facts)?,
             live: derived.live,
             possibly_interrupted: derived.possibly_interrupted,

@@ -10,6 +10,7 @@
 //! | [`query`] | what views read |
 //! | [`command`], [`receipts`] | client commands on runs, each decided once |
 //! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
+//! | [`session`] | what `session.record` stores of recorded sessions |
 //! | `active` | active time of attempts |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
@@ -39,6 +40,7 @@ pub mod retention;
 pub mod runner;
 pub mod schema;
 pub mod server;
+pub mod session;
 pub mod state;
 pub mod verify;
 #[cfg(feature = "failpoints")]
@@ -79,6 +81,7 @@ pub use recovery::{ProcessKind, RecordedProcess, Recovered};
 pub use retention::{Marked, Selection, Tree};
 pub use runner::{AfterExit, RunnerExit, RunnerOutcome};
 pub use server::{RecordedServer, ServerIdentity, TakeEpochError};
+pub use session::{RecordRefused, Recorded};
 pub use state::{State, StateOptions};
 pub use verify::{BackupRefused, Violation, verify_backup};
 pub use view_content::{ViewContent, ViewContentSource};

@@ -34,24 +34,15 @@ const STEPS: &[(usize, &str)] = &[
     (
         128,
         "DELETE FROM attempt_entries WHERE (attempt, ordinal) IN (
-           SELECT x.attempt, x.ordinal FROM session_segments s JOIN session_entries e ON e.segment = s.id
-             JOIN attempt_entries x ON x.entry = e.id WHERE s.run = ?1 LIMIT ?2)",
+           SELECT x.attempt, x.ordinal FROM session_entries e JOIN attempt_entries x ON x.entry = e.id
+            WHERE e.run = ?1 LIMIT ?2)",
     ),
-    (
-        32,
-        "DELETE FROM session_entries WHERE id IN (
-           SELECT e.id FROM session_segments s JOIN session_entries e ON e.segment = s.id WHERE s.run = ?1 LIMIT ?2)",
-    ),
-    (
-        32,
-        "DELETE FROM session_events WHERE rowid IN (
-           SELECT e.rowid FROM session_segments s JOIN session_events e ON e.segment = s.id WHERE s.run = ?1 LIMIT ?2)",
-    ),
+    (32, "DELETE FROM session_entries WHERE id IN (SELECT id FROM session_entries WHERE run = ?1 LIMIT ?2)"),
+    (64, "DELETE FROM session_events WHERE rowid IN (SELECT rowid FROM session_events WHERE run = ?1 LIMIT ?2)"),
     (
         16,
         "DELETE FROM viewer_session_checkpoints WHERE rowid IN (
-           SELECT c.rowid FROM session_segments s JOIN viewer_session_checkpoints c ON c.segment = s.id
-            WHERE s.run = ?1 LIMIT ?2)",
+           SELECT rowid FROM viewer_session_checkpoints WHERE run = ?1 LIMIT ?2)",
     ),
     (64, "DELETE FROM session_segments WHERE id IN (SELECT id FROM session_segments WHERE run = ?1 LIMIT ?2)"),
     (
@@ -153,7 +144,7 @@ pub(crate) const NAMES_OF_BLOBS: &[(&str, &str)] = &[
     ("continuations", "answer_blob"),
     ("workflow_follow_ups", "content_blob"),
     ("session_entries", "content_blob"),
-    ("session_events", "payload_blob"),
+    ("session_events", "args_blob"),
     ("viewer_session_checkpoints", "state_blob"),
     ("interactive_requests", "contract_blob"),
     ("interactive_submissions", "payload_blob"),

@@ -8,6 +8,7 @@
 //! | [`graph`] | latest attempt per node and distinct transitions, now or at any step |
 //! | [`trace`] | trace events by position, and the position of an attempt |
 //! | [`updates`] | current updates |
+//! | [`session`] | recorded sessions by position: events, entries, and the conversation before an event |
 //! | [`effects`] | effects as people review them |
 //! | [`content`] | stored bytes that views name by reference |
 //! | [`counts`] | counts for the server's status |
@@ -21,6 +22,7 @@ pub mod effects;
 pub mod graph;
 pub mod list;
 pub mod run;
+pub mod session;
 pub mod steps;
 pub mod trace;
 pub mod updates;

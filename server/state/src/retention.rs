@@ -110,9 +110,9 @@ const PROTECTED: &[(&str, &str)] = &[
                JOIN runs o ON o.id = m.run WHERE q.run = r.id AND o.root <> r.root)
            OR EXISTS (SELECT 1 FROM workflow_messages m JOIN workflow_turns t ON t.message = m.id
                JOIN runs o ON o.id = t.run WHERE m.run = r.id AND o.root <> r.root)
-           OR EXISTS (SELECT 1 FROM session_segments s JOIN session_entries e ON e.segment = s.id
-               JOIN attempt_entries x ON x.entry = e.id JOIN node_attempts a ON a.id = x.attempt
-               JOIN runs o ON o.id = a.run WHERE s.run = r.id AND o.root <> r.root)",
+           OR EXISTS (SELECT 1 FROM session_entries e JOIN attempt_entries x ON x.entry = e.id
+               JOIN node_attempts a ON a.id = x.attempt JOIN runs o ON o.id = a.run
+              WHERE e.run = r.id AND o.root <> r.root)",
     ),
 ];
 /// What keeps a tree whose root is not there, is no root, or is being purged already.

@@ -533,33 +533,39 @@ CREATE INDEX workflow_follow_ups_blob ON workflow_follow_ups(content_blob) WHERE
 
 -- ------------------------------------------------------------------------------------------------------- session recording
 
+-- Events of all segments of a run are numbered in one row (position, from 0): a page is one range of an index. A run is bound
+-- to one session, which one segment at a time records.
+
 CREATE TABLE session_segments (
-  id             INTEGER PRIMARY KEY,
-  segment_id     TEXT NOT NULL UNIQUE,
-  session_id     TEXT NOT NULL,
-  run            INTEGER REFERENCES runs(id),
-  status         TEXT NOT NULL CHECK (status IN ('recording', 'complete', 'failed')),
-  next_sequence  INTEGER NOT NULL DEFAULT 0,
-  reason         TEXT,
-  started_at     INTEGER NOT NULL,
-  ended_at       INTEGER
+  id              INTEGER PRIMARY KEY,
+  segment_id      TEXT NOT NULL UNIQUE,      -- made by the recorder
+  run             INTEGER NOT NULL REFERENCES runs(id),
+  session_id      TEXT NOT NULL,             -- the one that the run is bound to
+  status          TEXT NOT NULL CHECK (status IN ('recording', 'complete', 'failed')),
+  first_position  INTEGER NOT NULL,          -- position of the event of sequence 0
+  next_sequence   INTEGER NOT NULL DEFAULT 0,
+  reason          TEXT,                      -- why it failed
+  started_at      INTEGER NOT NULL,
+  ended_at        INTEGER,
+  CHECK ((status = 'recording') = (ended_at IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX session_segments_recording ON session_segments(session_id) WHERE status = 'recording';
-CREATE INDEX session_segments_by_run ON session_segments(run) WHERE run IS NOT NULL;
+CREATE INDEX session_segments_by_run ON session_segments(run, id);
 
 CREATE TABLE session_entries (
   id            INTEGER PRIMARY KEY,
-  session_id    TEXT NOT NULL,
+  run           INTEGER NOT NULL REFERENCES runs(id),
+  entry_index   INTEGER NOT NULL,            -- from 0, in the order in which they settled
   pi_entry_id   TEXT NOT NULL,
-  segment       INTEGER NOT NULL REFERENCES session_segments(id),
-  sequence      INTEGER NOT NULL,
-  kind          TEXT NOT NULL,
+  position      INTEGER NOT NULL,            -- of the event that settled it
+  kind          TEXT NOT NULL,               -- Pi's type
   content_json  TEXT,
   content_blob  INTEGER REFERENCES blobs(id),
   at            INTEGER NOT NULL,
-  UNIQUE (session_id, pi_entry_id)
+  UNIQUE (run, entry_index),
+  UNIQUE (run, pi_entry_id),
+  CHECK ((content_json IS NULL) <> (content_blob IS NULL))
 ) STRICT;
-CREATE INDEX session_entries_by_segment ON session_entries(segment, sequence);
 CREATE INDEX session_entries_blob ON session_entries(content_blob) WHERE content_blob IS NOT NULL;
 
 CREATE TABLE attempt_entries (
@@ -571,22 +577,26 @@ CREATE TABLE attempt_entries (
 CREATE INDEX attempt_entries_by_entry ON attempt_entries(entry);
 
 CREATE TABLE session_events (
-  segment       INTEGER NOT NULL REFERENCES session_segments(id) ON DELETE CASCADE,
-  sequence      INTEGER NOT NULL,
-  at            INTEGER NOT NULL,
+  run           INTEGER NOT NULL REFERENCES runs(id),
+  position      INTEGER NOT NULL,
+  at            INTEGER NOT NULL,            -- the recorder's clock
   kind          TEXT NOT NULL,
-  payload_json  TEXT,
-  payload_blob  INTEGER REFERENCES blobs(id),
-  PRIMARY KEY (segment, sequence)
+  payload_json  TEXT NOT NULL,               -- without args when they are content
+  args_blob     INTEGER REFERENCES blobs(id),  -- large or deep arguments of a tool
+  steps         INTEGER NOT NULL,            -- steps of the run finished by then; never fewer than before
+  entries       INTEGER NOT NULL,            -- entries of the run settled by then, by this event too
+  PRIMARY KEY (run, position)
 ) STRICT;
-CREATE INDEX session_events_blob ON session_events(payload_blob) WHERE payload_blob IS NOT NULL;
+CREATE INDEX session_events_blob ON session_events(args_blob) WHERE args_blob IS NOT NULL;
 
+-- The conversation just before every 512th event: replaying to any position costs at most that many events.
 CREATE TABLE viewer_session_checkpoints (
-  segment     INTEGER NOT NULL REFERENCES session_segments(id) ON DELETE CASCADE,
-  sequence    INTEGER NOT NULL,              -- state just before this event
+  run         INTEGER NOT NULL REFERENCES runs(id),
+  position    INTEGER NOT NULL,
   state_json  TEXT,
   state_blob  INTEGER REFERENCES blobs(id),
-  PRIMARY KEY (segment, sequence)
+  PRIMARY KEY (run, position),
+  CHECK ((state_json IS NULL) <> (state_blob IS NULL))
 ) STRICT;
 CREATE INDEX viewer_session_checkpoints_blob ON viewer_session_checkpoints(state_blob) WHERE state_blob IS NOT NULL;
 

@@ -6,12 +6,14 @@
 mod file;
 mod invariants;
 
+use piw_protocol::session::CHECKPOINT_EVERY;
 use rusqlite::Connection;
 
 use crate::aside::Stop;
 use crate::content;
 use crate::error::StateError;
 use crate::hash::sha256_hex;
+use crate::query::{QueryError, session as sessions};
 use crate::schema;
 use crate::state::State;
 
@@ -42,10 +44,14 @@ impl Violation {
 /// Violations of one invariant that are reported at most.
 const MAX_REPORTED: usize = 100;
 
-/// Number of invariants that [`State::verify`] checks: the queries, integrity, foreign keys, schema and digests.
+/// Replay checkpoints that one check compares with a replay, chosen at random.
+const MAX_REPLAYED: u32 = 64;
+
+/// Number of invariants that [`State::verify`] checks: the queries, integrity, foreign keys, schema, digests and
+/// replay checkpoints.
 #[must_use]
 pub fn checks() -> usize {
-    invariants::INVARIANTS.len() + 4
+    invariants::INVARIANTS.len() + 5
 }
 
 impl State {
@@ -65,7 +71,40 @@ pub(crate) fn verify(db: &Connection, stop: &Stop) -> Result<Vec<Violation>, Sta
     shape(db, &mut found)?;
     found.extend(invariants(db, stop)?);
     digests(db, stop, &mut found)?;
+    replays(db, stop, &mut found)?;
     Ok(found)
+}
+
+/// Replays some of the recorded sessions from one checkpoint to the next, which must be what comes out.
+fn replays(db: &Connection, stop: &Stop, found: &mut Vec<Violation>) -> Result<(), StateError> {
+    const NAME: &str = "replay checkpoints are what the events before them give";
+    let mut sample = db.prepare(
+        "SELECT r.id, r.run_id, c.position FROM viewer_session_checkpoints c JOIN runs r ON r.id = c.run
+          WHERE r.deleted_at IS NULL ORDER BY random() LIMIT ?1",
+    )?;
+    let mut rows = sample.query([MAX_REPLAYED])?;
+    while let Some(row) = rows.next()? {
+        stop.check()?;
+        let (run, run_id, position): (i64, String, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let replayed = || {
+            let from = position.saturating_sub(CHECKPOINT_EVERY);
+            let before = sessions::checkpoint(db, run, from)?;
+            Ok(sessions::replay(db, run, before, from..position)? == sessions::checkpoint(db, run, position)?)
+        };
+        match replayed() {
+            Ok(true) => {}
+            Ok(false) => {
+                let detail = format!("the checkpoint before event {position} is not what a replay gives");
+                found.push(Violation::new(NAME, Some(run_id), detail));
+            }
+            Err(QueryError::Corrupt { what, .. }) => {
+                let detail = format!("the {what} before event {position} cannot be read");
+                found.push(Violation::new(NAME, Some(run_id), detail));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Checks the domain invariants alone.

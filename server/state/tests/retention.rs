@@ -9,6 +9,7 @@ use common::{Flow, Place, Runner, accepted, command, start};
 use piw_protocol::child::ContentRef;
 use piw_protocol::definition::EffectKind;
 use piw_protocol::ops::Operation;
+use piw_protocol::session::SessionRecord;
 use piw_state::retention::{KEEP_MS, protections};
 use piw_state::{Answer, Purged, PutChunk, RunKey, RunnerOutcome, State, StateError};
 use rusqlite::Connection;
@@ -196,8 +197,8 @@ const PROTECT: &[(&str, &str)] = &[
     ),
     (
         "recording",
-        "INSERT INTO session_segments (segment_id, session_id, run, status, started_at)
-           VALUES ('segment-{r}', 's-{r}', {r}, 'recording', 1)",
+        "INSERT INTO session_segments (segment_id, session_id, run, status, first_position, started_at)
+           VALUES ('segment-{r}', 's-{r}', {r}, 'recording', 0, 1)",
     ),
     (
         "managed resource",
@@ -396,6 +397,93 @@ async fn a_tree_goes_with_its_continuations_and_keeps_every_rule_on_the_way() {
     );
     assert!(state.original(kept_run).await.expect("read").is_some());
     assert_eq!(state.verify().await.expect("verify"), vec![]);
+}
+
+/// What is recorded of a run's session, large values among it.
+fn recorded(run: &str, sequence: u64) -> SessionRecord {
+    let batch = json!({
+        "sessionId": "s", "segmentId": "g", "runId": run, "sequence": sequence,
+        "events": (0..400).map(|number| json!({
+            "at": "2026-01-01T00:00:00.000Z", "type": "tool_start",
+            "payload": {"callId": format!("c-{}", number % 60), "tool": "t", "args": "y".repeat(number * 50)},
+        })).chain([json!({"at": "2026-01-01T00:00:00.000Z", "type": "entry", "payload": {"entryId": format!("e-{sequence}")}})])
+          .collect::<Vec<_>>(),
+        "entries": [{"entryId": format!("e-{sequence}"), "at": "2026-01-01T00:00:00.000Z", "kind": "message",
+            "content": "z".repeat(100_000)}],
+    });
+    serde_json::from_value(batch).expect("a batch")
+}
+
+#[tokio::test]
+async fn a_recording_goes_with_its_run_and_keeps_every_rule_on_the_way() {
+    let mut place = Place::new();
+    let state = place.serve().await;
+    let new = piw_state::NewRun {
+        session_id: Some("s".to_owned()),
+        ..Flow::new("a").compute("a").new_run(json!(1))
+    };
+    let started = state
+        .start_run(command(Operation::RunStart, "k"), new)
+        .await
+        .expect("start");
+    let run = common::run_id(&started);
+    for sequence in [0, 401, 802] {
+        let stored = state.record_session(recorded(&run, sequence)).await.expect("record");
+        assert!(stored.expect("stored").new);
+    }
+    let cancel = command(Operation::RunCancel, "cancel");
+    state.cancel_run(cancel, run.clone(), None).await.expect("cancel");
+    state.close();
+    // Its result reached the session.
+    database(&place)
+        .execute_batch(
+            "INSERT INTO workflow_messages (message_id, run, target_session, kind, source_id, content_digest, session_order, state,
+               created_at, updated_at) SELECT 'm', id, 's', 'terminal', 'x', 'd', 1, 'sent', 1, 1 FROM runs",
+        )
+        .expect("a message");
+    place.clock.advance(31 * DAY);
+    let state = place.serve().await;
+    let before = place_now(&place) - KEEP_MS;
+    assert_eq!(kept(&state, before).await, BTreeMap::from([("recording", 1)]));
+    let end = SessionRecord {
+        events: Vec::new(),
+        entries: Vec::new(),
+        end: Some(piw_protocol::session::SegmentEnd {
+            failed: true,
+            reason: None,
+        }),
+        ..recorded(&run, 1203)
+    };
+    assert!(
+        state
+            .record_session(end.clone())
+            .await
+            .expect("record")
+            .expect("stored")
+            .new
+    );
+    assert_eq!(kept(&state, before).await, BTreeMap::new());
+    let page = state.select_trees(before, None).await.expect("select");
+    state.mark_trees(before, vec![page.trees[0].root]).await.expect("mark");
+    let refused = state
+        .record_session(end)
+        .await
+        .expect("record")
+        .expect_err("it is gone");
+    assert_eq!(refused.error.reason, "run_not_found");
+    while let Purged::Some(_) = state.purge_rows().await.expect("purge") {
+        assert_eq!(state.verify().await.expect("verify"), vec![]);
+    }
+    assert_eq!(sweep(&state, before).await, 0);
+    for left in [
+        "SELECT count(*) FROM session_segments",
+        "SELECT count(*) FROM session_events",
+        "SELECT count(*) FROM session_entries",
+        "SELECT count(*) FROM viewer_session_checkpoints",
+        "SELECT count(*) FROM blobs",
+    ] {
+        assert_eq!(count(&state, left).await, 0, "{left}");
+    }
 }
 
 fn place_now(place: &Place) -> i64 {

@@ -11,3 +11,4 @@ mod list;
 mod pages;
 mod publish;
 mod run_view;
+mod session;

@@ -378,10 +378,60 @@ pub(super) const INVARIANTS: &[(&str, &str)] = &[
            JOIN workflow_messages m ON m.id = t.message WHERE t.status = 'open' AND m.state = 'pending'",
     ),
     (
-        "recordings are numbered below their counter",
-        "SELECT r.run_id, 'event ' || max(e.sequence) || ' of ' || s.next_sequence FROM session_events e
-           JOIN session_segments s ON s.id = e.segment LEFT JOIN runs r ON r.id = s.run
-          GROUP BY s.id HAVING max(e.sequence) >= s.next_sequence",
+        "recorded segments follow each other and belong to the run's session",
+        "SELECT r.run_id, 'segment ' || s.id || ' begins at ' || s.first_position || ' and not at ' || s.expected
+           FROM (SELECT *, coalesce(sum(next_sequence) OVER (PARTITION BY run ORDER BY id
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS expected FROM session_segments) s
+           JOIN runs r ON r.id = s.run LEFT JOIN run_bindings b ON b.run = r.id
+          WHERE r.deleted_at IS NULL AND (s.first_position <> s.expected OR b.session_id IS NOT s.session_id)",
+    ),
+    (
+        "only the newest segment of a run records",
+        "SELECT r.run_id, 'segment ' || s.id || ' records' FROM session_segments s JOIN runs r ON r.id = s.run
+          WHERE s.status = 'recording' AND r.deleted_at IS NULL
+            AND EXISTS (SELECT 1 FROM session_segments n WHERE n.run = s.run AND n.id > s.id)",
+    ),
+    (
+        "recorded events are numbered without gaps",
+        "SELECT r.run_id, n.events || ' events up to ' || n.last || ', ' || n.recorded || ' recorded'
+           FROM (SELECT s.run, sum(s.next_sequence) AS recorded,
+                   (SELECT count(*) FROM session_events e WHERE e.run = s.run) AS events,
+                   (SELECT max(e.position) FROM session_events e WHERE e.run = s.run) AS last
+                   FROM session_segments s GROUP BY s.run) n JOIN runs r ON r.id = n.run
+          WHERE r.deleted_at IS NULL AND (n.events <> n.recorded OR n.events <> coalesce(n.last + 1, 0))
+         UNION ALL SELECT r.run_id, 'events without a segment' FROM runs r WHERE r.deleted_at IS NULL
+            AND EXISTS (SELECT 1 FROM session_events e WHERE e.run = r.id)
+            AND NOT EXISTS (SELECT 1 FROM session_segments s WHERE s.run = r.id)",
+    ),
+    (
+        "recorded events count steps and entries upwards",
+        "SELECT r.run_id, 'event ' || e.position || ' counts ' || e.steps || ' steps and ' || e.entries || ' entries'
+           FROM (SELECT *, coalesce(lag(steps) OVER w, 0) AS steps_before, coalesce(lag(entries) OVER w, 0) AS entries_before
+                   FROM session_events WINDOW w AS (PARTITION BY run ORDER BY position)) e JOIN runs r ON r.id = e.run
+          WHERE r.deleted_at IS NULL AND (e.steps < e.steps_before OR e.steps > r.step_count
+            OR e.entries NOT BETWEEN e.entries_before AND e.entries_before + (e.kind = 'entry'))",
+    ),
+    (
+        "a recorded entry was settled by its event",
+        "SELECT r.run_id, 'entry ' || x.entry_index || ' at event ' || x.position FROM session_entries x JOIN runs r ON r.id = x.run
+           LEFT JOIN session_events e ON e.run = x.run AND e.position = x.position
+          WHERE r.deleted_at IS NULL AND (e.kind IS NOT 'entry' OR e.entries IS NOT x.entry_index + 1
+            OR e.payload_json ->> 'entryId' IS NOT x.pi_entry_id)",
+    ),
+    (
+        "an event settles an entry that is recorded",
+        "SELECT r.run_id, 'event ' || e.position || ' settles nothing' FROM session_events e JOIN runs r ON r.id = e.run
+          WHERE e.kind = 'entry' AND r.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM session_entries x
+            WHERE x.run = e.run AND x.pi_entry_id = e.payload_json ->> 'entryId')",
+    ),
+    (
+        "every 512th recorded event has its checkpoint",
+        "SELECT r.run_id, 'no checkpoint before event ' || e.position FROM session_events e JOIN runs r ON r.id = e.run
+          WHERE e.position % 512 = 0 AND e.position > 0 AND r.deleted_at IS NULL AND NOT EXISTS (
+            SELECT 1 FROM viewer_session_checkpoints c WHERE c.run = e.run AND c.position = e.position)
+         UNION ALL SELECT r.run_id, 'a checkpoint before event ' || c.position FROM viewer_session_checkpoints c
+           JOIN runs r ON r.id = c.run WHERE r.deleted_at IS NULL
+            AND (c.position % 512 <> 0 OR NOT EXISTS (SELECT 1 FROM session_events e WHERE e.run = c.run AND e.position = c.position))",
     ),
     (
         "open turns belong to unfinished runs or their last message",
