@@ -7,6 +7,7 @@
 //! | [`relay`] | the relay as a process, raw clients of it, an `ssh` that stays here |
 //! | [`picture`] | a terminal screen as SVG |
 //! | [`torture`] | kills at fail points and at random, and what must hold afterwards |
+//! | [`session`] | recorded sessions, and recording them into a run |
 //! | [`terminal`] | the binary in a pseudo-terminal |
 //! | [`wait`] | waiting for conditions, never for time |
 
@@ -14,6 +15,7 @@ pub mod bench;
 pub mod home;
 pub mod picture;
 pub mod relay;
+pub mod session;
 pub mod terminal;
 pub mod torture;
 pub mod wait;

@@ -7,6 +7,7 @@
 //! | an effect happens once, or its uncertainty shows | `observed` and `manual`: at most one line, and one more for each time that somebody accepted a repeat; one when applied. `idempotent`: repeats carry the same key and the same request |
 //! | a finished node never runs again | no visit finishes twice, no effect has more lines than tries, and every line carries the value that the computing node before it finished with |
 //! | what is shown is what is stored | list, run view, status, what was watched all the time, and the database agree |
+//! | a recorded event is there once, in its place | what pages of the recorded session give is what its recorder was answered |
 //! | nothing is left behind | no process of the home lives after the server's end |
 //! | the state is whole | every invariant of `State::verify` |
 
@@ -15,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use piw_protocol::client::Call;
 use piw_protocol::envelope::Outcome;
-use piw_protocol::ops::{Operation, RunList, RunStatusReport};
-use piw_protocol::view::{RunListPage, RunView};
+use piw_protocol::ops::{Operation, PageRequest, RunList, RunStatusReport};
+use piw_protocol::session::{SessionEntryView, SessionEvent, SessionEventView};
+use piw_protocol::view::{PageKind, RunListPage, RunPage, RunView};
 use piw_state::{State, StateOptions};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -93,6 +95,63 @@ pub async fn shown(world: &mut World, played: &Played) -> Result<Shown, Stuck> {
         views,
         list: read(world, list).await?,
     })
+}
+
+/// Compares the recorded session with what its recorder made, all of which was answered.
+///
+/// # Errors
+/// When a page is not answered.
+pub async fn recorded(world: &mut World, played: &Played, findings: &mut Findings) -> Result<(), Stuck> {
+    const RULE: &str = "a recorded event is there once, in its place";
+    let Some(recorder) = &played.recorder else {
+        return Ok(());
+    };
+    let events: Vec<SessionEventView> = pages(world, &recorder.run, PageKind::SessionEvents).await?;
+    let same = events.len() == recorder.events.len()
+        && events.iter().zip(&recorder.events).all(|(seen, made)| {
+            // Large arguments are content, whose bytes `state verify` compares with their digest.
+            let is_content = |event: &SessionEvent| match event {
+                SessionEvent::ToolStart { args, .. } => args.get("$artifact").is_some(),
+                _ => false,
+            };
+            seen.event == *made || (seen.event.what.kind() == made.what.kind() && is_content(&seen.event.what))
+        });
+    findings.expect(same, RULE, || {
+        format!(
+            "{} events were recorded, {} are shown",
+            recorder.events.len(),
+            events.len()
+        )
+    });
+    let entries: Vec<SessionEntryView> = pages(world, &recorder.run, PageKind::SessionEntries).await?;
+    let ids = |entries: &[String]| entries.join(" ");
+    let seen: Vec<String> = entries.into_iter().map(|entry| entry.entry_id).collect();
+    let made: Vec<String> = recorder.entries.iter().map(|entry| entry.entry_id.clone()).collect();
+    findings.expect(seen == made, RULE, || {
+        format!("entries {} were recorded, {} are shown", ids(&made), ids(&seen))
+    });
+    Ok(())
+}
+
+/// All items of one kind.
+async fn pages<T: DeserializeOwned>(world: &mut World, run: &str, kind: PageKind) -> Result<Vec<T>, Stuck> {
+    let mut items = Vec::new();
+    loop {
+        let request = PageRequest {
+            kind,
+            cursor: json!(items.len()),
+            limit: None,
+        };
+        let mut call = Call::new(Operation::ViewPage, &request).map_err(|error| Stuck(error.to_string()))?;
+        call.run_id = Some(run.to_owned());
+        let page: RunPage = read(world, call).await?;
+        if page.items.is_empty() {
+            return Ok(items);
+        }
+        for item in page.items {
+            items.push(serde_json::from_value(item).map_err(|error| Stuck(error.to_string()))?);
+        }
+    }
 }
 
 async fn ask<T: DeserializeOwned>(world: &mut World, operation: Operation, run: Option<&str>) -> Result<T, Stuck> {

@@ -7,6 +7,7 @@
 //! | [`world`] | a home, its server, commands and their answers |
 //! | [`processes`] | the processes of a home, and killing them |
 //! | [`scenario`] | playing a script until every run has ended |
+//! | [`recorder`] | the recorder of the session that the first run is bound to |
 //! | [`reviewer`], [`viewer`] | the person who settles ambiguous effects, and the one who watches |
 //! | [`facts`] | what the database says, read by SQL alone |
 //! | [`check`] | what must hold afterwards |
@@ -17,6 +18,7 @@ pub mod binary;
 pub mod check;
 pub mod facts;
 pub mod processes;
+pub mod recorder;
 pub mod report;
 pub mod reviewer;
 pub mod scenario;
@@ -116,6 +118,7 @@ async fn torture(
     world.ensure_server()?;
     check::receipts(world, findings).await?;
     let shown = check::shown(world, &played).await?;
+    check::recorded(world, &played, findings).await?;
     world.stop_server(false);
     world.kill_server();
     check::nothing_runs(world, findings);

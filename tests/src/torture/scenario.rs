@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::processes::{self, Kind};
+use super::recorder::{Recorder, SESSION};
 use super::reviewer::{self, Review};
 use super::script::{Nuisance, Order, Script, Strike, Target};
 use super::viewer::Viewer;
@@ -40,6 +41,8 @@ pub struct Played {
     pub struck: u32,
     /// Effects that somebody had tried again without looking, and how often.
     pub careless: HashMap<String, u64>,
+    /// What was recorded of the first run's session.
+    pub recorder: Option<Recorder>,
     /// How long it took.
     pub took: Duration,
 }
@@ -66,6 +69,7 @@ pub async fn play(world: &mut World, script: &Script) -> Result<Played, Stuck> {
         player.start(start.workflow, &start.input).await?;
     }
     player.started = Instant::now();
+    player.played.recorder = player.firsts.first().cloned().flatten().map(Recorder::of);
     player.until_all_have_ended(script).await?;
     player.played.took = started.elapsed();
     Ok(player.played)
@@ -108,7 +112,7 @@ impl Player<'_> {
             project_path: self.world.project().to_string_lossy().into_owned(),
             input: input.clone(),
             input_content: None,
-            session_id: None,
+            session_id: self.firsts.is_empty().then(|| SESSION.to_owned()),
         };
         for _ in 0..START_TRIES {
             let call = self.call(Operation::RunStart, None, &start);
@@ -139,8 +143,15 @@ impl Player<'_> {
             for order in take_due(&mut orders, |order| order.at <= now) {
                 self.order(order).await?;
             }
+            // It goes on after the run's end, until everything has ended.
+            if let Some(recorder) = &mut self.played.recorder {
+                recorder.record(self.world, &mut self.rng).await?;
+            }
             let items = self.list().await?.items;
             if items.iter().all(|item| has_ended(item.display.status)) {
+                if let Some(recorder) = &mut self.played.recorder {
+                    recorder.end(self.world).await?;
+                }
                 return self.viewer_sees_it().await;
             }
             for item in &items {

@@ -50,14 +50,14 @@ impl Batch {
             segment_id: record.segment_id,
             run_id: record.run_id,
             sequence: record.sequence,
-            events: record.events.into_iter().map(event).collect::<Result<_, _>>()?,
+            events: record.events.iter().map(event).collect::<Result<_, _>>()?,
             entries: record.entries.into_iter().map(entry).collect::<Result<_, _>>()?,
             end: record.end,
         })
     }
 }
 
-fn event(event: RecordedEvent) -> Result<Event, String> {
+fn event(event: &RecordedEvent) -> Result<Event, String> {
     let (at, kind) = (time(&event.at)?, event.what.kind());
     let settles = event.what.settles().map(str::to_owned);
     let mut payload = serde_json::to_value(&event.what)
