@@ -5,6 +5,7 @@
 //! | [`home`] | a temporary home with its server, and running commands in it |
 //! | [`bench`] | measurements against the bars of the design |
 //! | [`relay`] | the relay as a process, raw clients of it, an `ssh` that stays here |
+//! | [`liar`] | a server that answers with something else than was asked for |
 //! | [`picture`] | a terminal screen as SVG |
 //! | [`torture`] | kills at fail points and at random, and what must hold afterwards |
 //! | [`session`] | recorded sessions, and recording them into a run |
@@ -13,6 +14,7 @@
 
 pub mod bench;
 pub mod home;
+pub mod liar;
 pub mod picture;
 pub mod relay;
 pub mod session;

@@ -15,6 +15,7 @@ pub struct Terminal {
     input: Box<dyn std::io::Write + Send>,
     output: Receiver<(Instant, Vec<u8>)>,
     parser: vt100::Parser,
+    written: Vec<u8>,
 }
 
 impl Terminal {
@@ -61,6 +62,7 @@ impl Terminal {
             input,
             output,
             parser: vt100::Parser::new(cells(rows), cells(cols), 0),
+            written: Vec::new(),
         }
     }
 
@@ -118,9 +120,34 @@ impl Terminal {
             self.child.try_wait().expect("the program can be awaited")
         });
         while let Ok((_, bytes)) = self.output.recv_timeout(Duration::from_millis(200)) {
-            self.parser.process(&bytes);
+            self.take(&bytes);
         }
         status.exit_code()
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.parser.process(bytes);
+        self.written.extend_from_slice(bytes);
+    }
+
+    /// Every byte that the program wrote and that was read so far.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        &self.written
+    }
+
+    /// Clicks on the first place that shows `text`.
+    ///
+    /// # Panics
+    /// When the screen does not show it.
+    pub fn click(&mut self, text: &str) {
+        let screen = self.screen();
+        let found = screen.lines().enumerate().find_map(|(row, line)| {
+            let (before, _) = line.split_once(text)?;
+            Some((row + 1, before.chars().count() + 1))
+        });
+        let (row, column) = found.unwrap_or_else(|| panic!("{text:?} is not on the screen:\n{screen}"));
+        self.send(format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m").as_bytes());
     }
 
     /// The text on the screen.
@@ -139,7 +166,7 @@ impl Terminal {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(left) {
                 Ok((at, bytes)) => {
-                    self.parser.process(&bytes);
+                    self.take(&bytes);
                     if seen(&self.screen()) {
                         return at;
                     }
@@ -155,7 +182,7 @@ impl Terminal {
         let end = Instant::now() + window;
         let mut total = 0;
         while let Ok((_, bytes)) = self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            self.parser.process(&bytes);
+            self.take(&bytes);
             total += bytes.len();
         }
         total

@@ -215,9 +215,12 @@ impl GraphPanel {
     pub fn draw(&self, run: Option<&Run>, theme: &Theme, focused: bool, area: Rect, buffer: &mut Buffer) {
         let inner = widgets::panel(self.title(run, theme), theme, focused, area, buffer);
         let notice = |buffer: &mut Buffer, text: &str, style| {
-            let text = crate::text::fit(text, usize::from(inner.width)).into_owned();
-            let x = inner.x + (inner.width - crate::text::width(&text) as u16) / 2;
-            buffer.set_stringn(x, inner.y + inner.height / 2, text, usize::from(inner.width), style);
+            let lines = crate::text::wrap(text, usize::from(inner.width));
+            let top = inner.y + (inner.height + 1).saturating_sub(lines.len() as u16) / 2;
+            for (y, line) in (top..inner.bottom()).zip(lines) {
+                let x = inner.x + inner.width.saturating_sub(crate::text::width(&line) as u16) / 2;
+                buffer.set_stringn(x, y, line, usize::from(inner.width), style);
+            }
         };
         let Some(run) = run else {
             return notice(buffer, "no run selected", theme.muted());

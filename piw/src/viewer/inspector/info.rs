@@ -105,12 +105,11 @@ fn facts(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
     if let Some(elapsed) = elapsed(view, now) {
         rows.fact("elapsed", &clock::duration(elapsed), text);
     }
-    let nodes = rows.run.graph.as_ref().map_or(0, |graph| graph.nodes.len());
-    rows.fact(
-        "steps",
-        &format!("{} · {}", view.step_total, counted(nodes as u64, "node")),
-        text,
-    );
+    let mut steps = view.step_total.to_string();
+    if let Some(graph) = &rows.run.graph {
+        steps.push_str(&format!(" · {}", counted(graph.nodes.len() as u64, "node")));
+    }
+    rows.fact("steps", &steps, text);
     rows.fact("mode", &view.queue.execution_mode, theme.subtext());
     rows.fact(
         "revision",

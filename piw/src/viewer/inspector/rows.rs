@@ -232,7 +232,17 @@ impl<'a> Rows<'a> {
                 self.push(head(format!("loading {percent} % of {size}"), theme.warning()), None);
             }
             Some(Loaded::Failed(error)) => {
-                self.push(head(clean(error).into_owned(), theme.error()), Some(fetch));
+                let error = clean(error);
+                let column = indent + width(name) + 1;
+                let room = self.columns.saturating_sub(column).max(8);
+                for (at, piece) in wrap(&error, room).into_iter().enumerate() {
+                    let spans = if at == 0 {
+                        head(piece, theme.error())
+                    } else {
+                        vec![Span::raw(" ".repeat(column)), Span::styled(piece, theme.error())]
+                    };
+                    self.push(spans, Some(fetch.clone()));
+                }
             }
             Some(Loaded::Ready(content)) => {
                 let mark = if theme.ascii { "verified" } else { "✓ verified" };
