@@ -16,6 +16,7 @@ use super::config::Setting;
 use super::external::{Prepared, Program};
 use super::graph::{Density, Drawing, Graph};
 use super::hosts::{HostId, RunId};
+use super::markdown::Document;
 
 /// Something happened.
 #[derive(Debug, Clone)]
@@ -61,6 +62,15 @@ pub enum Message {
         sha256: String,
         /// The snapshot, or why there is none.
         result: Result<Arc<DefinitionSnapshot>, String>,
+    },
+    /// Markdown was laid out.
+    Rendered {
+        /// The run.
+        run_id: RunId,
+        /// What was laid out.
+        key: DocumentKey,
+        /// The document.
+        document: Arc<Document>,
     },
     /// A graph was laid out.
     Layout {
@@ -127,6 +137,19 @@ pub struct LayoutKey {
     pub folded: BTreeSet<usize>,
 }
 
+/// What a Markdown document was laid out for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DocumentKey {
+    /// The value's key in the inspector. What it names never changes; text that grows is not laid out.
+    pub value: String,
+    /// Bytes of the text.
+    pub bytes: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Whether only ASCII characters may be drawn.
+    pub ascii: bool,
+}
+
 /// A command on a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -181,6 +204,15 @@ pub enum Effect {
         run_id: RunId,
         /// The content.
         reference: ArtifactRef,
+    },
+    /// Lay out Markdown away from the input path.
+    Render {
+        /// The run.
+        run_id: RunId,
+        /// What it is laid out for.
+        key: DocumentKey,
+        /// The text.
+        text: Arc<str>,
     },
     /// Lay out a graph away from the input path.
     LayOut {

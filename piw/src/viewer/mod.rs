@@ -16,6 +16,7 @@
 //! | [`graph`] | the layered drawing |
 //! | [`theme`] | colours and glyphs |
 //! | [`config`] | the configuration file |
+//! | [`markdown`] | Markdown as rows, highlighted code |
 //! | [`external`] | the pager and the editor |
 //! | [`action`] | actions, keys, help |
 
@@ -31,6 +32,7 @@ pub mod graph_panel;
 pub mod hosts;
 pub mod inspector;
 pub mod keymap;
+pub mod markdown;
 pub mod message;
 pub mod model;
 pub mod once;

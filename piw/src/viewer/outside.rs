@@ -18,6 +18,7 @@ use super::config::{self, Setting};
 use super::external;
 use super::graph;
 use super::hosts::{HostId, RunId};
+use super::markdown;
 use super::message::{Command, Content, Effect, LayoutKey, Message, SharedGraph};
 
 /// Messages that may wait for the model.
@@ -116,6 +117,13 @@ impl Outside {
                 });
             }
             Effect::LayOut { key, graph } => self.lay_out(key, graph),
+            Effect::Render { run_id, key, text } => {
+                let messages = self.messages.clone();
+                tokio::task::spawn_blocking(move || {
+                    let document = Arc::new(markdown::render(&text, key.columns, key.ascii));
+                    drop(messages.blocking_send(Message::Rendered { run_id, key, document }));
+                });
+            }
             Effect::FetchPage {
                 run_id,
                 revision,

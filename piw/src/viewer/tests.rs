@@ -2,6 +2,7 @@
 
 mod hosts;
 mod keys;
+mod markdown;
 mod open;
 mod review;
 
@@ -27,6 +28,8 @@ struct Stage {
     model: Model,
     /// Effects that need a server, in order.
     effects: Vec<Effect>,
+    /// Documents that were laid out.
+    rendered: u64,
 }
 
 impl Stage {
@@ -39,7 +42,11 @@ impl Stage {
         let count = hosts.count();
         let fixed = fixed.map(str::to_owned);
         let (model, effects) = Model::new(hosts, fixed, Theme::plain(), size, fixtures::START + 31_000);
-        let mut stage = Self { model, effects };
+        let mut stage = Self {
+            model,
+            effects,
+            rendered: 0,
+        };
         for host in 0..count {
             stage.connection(HostId(host), connected());
         }
@@ -58,6 +65,11 @@ impl Stage {
                     Effect::LayOut { key, graph } => {
                         let drawing = Arc::new(super::graph::lay_out(&graph.0, key.density, &key.folded));
                         queue.push(Message::Layout { key, drawing });
+                    }
+                    Effect::Render { run_id, key, text } => {
+                        self.rendered += 1;
+                        let document = Arc::new(super::markdown::render(&text, key.columns, key.ascii));
+                        queue.push(Message::Rendered { run_id, key, document });
                     }
                     other => self.effects.push(other),
                 }

@@ -110,7 +110,9 @@ impl Inspector {
         self.build(run, theme, columns, now, Some(self.selected())).picked
     }
 
-    fn build<'a>(
+    /// Builds the rows of the shown tab; `pick` is the row whose whole value is wanted.
+    #[must_use]
+    pub fn build<'a>(
         &'a self,
         run: &'a Run,
         theme: &'a Theme,

@@ -1,14 +1,16 @@
 //! Rows: styled lines with something to do on Enter, and how values become them. Strings are neutralised here.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use piw_protocol::view::{ArtifactRef, ViewValue};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::text::{bytes, clean, clean_lines, counted, fit, width, wrap};
-use crate::viewer::message::Content;
+use crate::text::{bytes, clean, clean_lines, counted, fit, looks_like_markdown, width, wrap};
+use crate::viewer::markdown::INPUT;
+use crate::viewer::message::{Content, DocumentKey};
 use crate::viewer::run::{Loaded, Run};
 use crate::viewer::theme::{Mark, Theme};
 
@@ -85,12 +87,16 @@ pub struct Rows<'a> {
     pub picked: Option<Picked>,
     /// Deepest level of a tree at which a reference to content is one, rather than a value that looks like it.
     pub wire: Option<usize>,
+    /// Markdown that is not laid out yet.
+    pub wanted: Vec<(DocumentKey, Arc<str>)>,
+    /// Markdown that is shown.
+    pub used: HashSet<DocumentKey>,
 }
 
 impl<'a> Rows<'a> {
     /// None yet.
     #[must_use]
-    pub const fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, columns: usize) -> Self {
+    pub fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, columns: usize) -> Self {
         Self {
             rows: Vec::new(),
             theme,
@@ -102,6 +108,8 @@ impl<'a> Rows<'a> {
             pick: None,
             picked: None,
             wire: None,
+            wanted: Vec::new(),
+            used: HashSet::new(),
         }
     }
 
@@ -190,8 +198,45 @@ impl<'a> Rows<'a> {
     }
 
     /// Adds text of several lines that somebody may have written as Markdown.
-    pub fn prose(&mut self, indent: usize, _key: &str, text: &str, style: Style) {
-        self.text(indent, text, style);
+    pub fn prose(&mut self, indent: usize, key: &str, text: &str, style: Style) {
+        if self.still || !looks_like_markdown(text) {
+            return self.text(indent, text, style);
+        }
+        self.markdown(indent, key, text);
+    }
+
+    /// Adds Markdown; until it is laid out, its text.
+    pub fn markdown(&mut self, indent: usize, key: &str, text: &str) {
+        let theme = self.theme;
+        let document = DocumentKey {
+            value: key.to_owned(),
+            bytes: text.len(),
+            columns: self.columns.saturating_sub(indent).max(8),
+            ascii: theme.ascii,
+        };
+        let run = self.run;
+        match run.documents.get(&document) {
+            Some(Some(ready)) => {
+                for row in &ready.rows {
+                    let mut spans = vec![Span::raw(" ".repeat(indent))];
+                    spans.extend(row.iter().map(|piece| piece.span(theme)));
+                    self.push(spans, None);
+                }
+                if ready.cut {
+                    let notice = format!("{}… the rest is not shown here: o opens it", " ".repeat(indent));
+                    self.push(vec![Span::styled(notice, theme.muted())], None);
+                }
+            }
+            known => {
+                if known.is_none() {
+                    // One byte more than is read tells that there is more.
+                    let read = &text[..text.ceil_char_boundary(INPUT + 1)];
+                    self.wanted.push((document.clone(), read.into()));
+                }
+                self.text(indent, text, theme.text());
+            }
+        }
+        self.used.insert(document);
     }
 
     /// Adds a value under a name: inline values as trees, large ones when they were fetched and verified.

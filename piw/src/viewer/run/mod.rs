@@ -2,7 +2,7 @@
 
 pub mod overlay;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use piw_protocol::client::Freshness;
@@ -17,12 +17,15 @@ use super::clock::Millis;
 use super::graph::paint::Overlay;
 use super::graph::{Density, Drawing, Graph};
 use super::hosts::RunId;
-use super::message::{Content, Effect, LayoutKey, SharedGraph};
+use super::markdown::Document;
+use super::message::{Content, DocumentKey, Effect, LayoutKey, SharedGraph};
 use super::theme::Mark;
 use crate::question::Question;
 
 /// Drawings that are kept.
 const DRAWINGS: usize = 24;
+/// Laid-out documents that are kept beside those on screen.
+const DOCUMENTS: usize = 64;
 /// Steps that a page for a replay position starts before it.
 const PAGE_LEAD: u64 = 128;
 
@@ -73,6 +76,8 @@ pub struct Run {
     pub trace_page: Option<Arc<RunPage>>,
     /// Contents by digest.
     pub contents: HashMap<String, Loaded>,
+    /// Markdown by what it was laid out for; none while that goes on.
+    pub documents: HashMap<DocumentKey, Option<Arc<Document>>>,
     drawings: Vec<(LayoutKey, Arc<Drawing>)>,
     requested: Vec<LayoutKey>,
     definition_wanted: Option<String>,
@@ -110,6 +115,7 @@ impl Run {
             steps_page: None,
             trace_page: None,
             contents: HashMap::new(),
+            documents: HashMap::new(),
             drawings: Vec::new(),
             requested: Vec::new(),
             definition_wanted: None,
@@ -355,6 +361,26 @@ impl Run {
             ),
             (None, None) => (0, 0, Vec::new()),
         }
+    }
+
+    /// Has Markdown laid out that is on screen for the first time. Of what is not on screen only some is kept.
+    pub fn want_documents(
+        &mut self,
+        wanted: Vec<(DocumentKey, Arc<str>)>,
+        used: &HashSet<DocumentKey>,
+    ) -> impl Iterator<Item = Effect> {
+        if self.documents.len() + wanted.len() > DOCUMENTS {
+            self.documents.retain(|key, _| used.contains(key));
+        }
+        for (key, _) in &wanted {
+            self.documents.insert(key.clone(), None);
+        }
+        let run_id = self.run_id.clone();
+        wanted.into_iter().map(move |(key, text)| Effect::Render {
+            run_id: run_id.clone(),
+            key,
+            text,
+        })
     }
 
     /// Starts fetching content unless it is there or on its way.

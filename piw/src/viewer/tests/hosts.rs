@@ -26,7 +26,11 @@ fn three(size: (u16, u16)) -> Stage {
     let names = ["build", "gpu-large-west", "attic"].map(str::to_owned);
     let hosts = Hosts::new(&names);
     let (model, effects) = Model::new(hosts, None, Theme::plain(), size, fixtures::START + 31_000);
-    let mut stage = Stage { model, effects };
+    let mut stage = Stage {
+        model,
+        effects,
+        rendered: 0,
+    };
     stage.connection(BUILD, connected());
     stage.connection(GPU, connected());
     stage.connection(

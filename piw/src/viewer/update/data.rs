@@ -55,6 +55,12 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             }
             Vec::new()
         }
+        Message::Rendered { run_id, key, document } => {
+            if let Some(run) = this_run(model, &run_id) {
+                run.documents.insert(key, Some(document));
+            }
+            Vec::new()
+        }
         Message::Layout { key, drawing } => {
             if let Some(run) = &mut model.run {
                 run.take_drawing(key, drawing);

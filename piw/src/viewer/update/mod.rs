@@ -135,8 +135,12 @@ fn settle(model: &mut Model) -> Vec<Effect> {
         }
         model.graph.settle(run, screen.graph);
     }
-    let rows = inspector_rows(model).len();
     let height = inspector_height(model);
-    model.inspector.show(rows, height);
+    if let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut()) {
+        let built = model.inspector.build(run, &model.theme, columns, model.now, None);
+        let (rows, wanted, used) = (built.rows.len(), built.wanted, built.used);
+        effects.extend(run.want_documents(wanted, &used));
+        model.inspector.show(rows, height);
+    }
     effects
 }
