@@ -6,6 +6,7 @@
 pub mod disk;
 pub mod memory;
 pub mod retention;
+pub mod session;
 pub mod startup;
 pub mod table;
 pub mod throughput;

@@ -1,13 +1,22 @@
 //! Measures `piw` against the bars of its design: prints one table, writes `target/piw-bench.json`.
 //!
-//! `piw-bench [PART…]` with parts `disk startup throughput retention memory viewer`; all of them when none is named.
-//! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000).
+//! `piw-bench [PART…]` with parts `disk startup throughput retention session memory viewer`; all of them when none is named.
+//! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000), `PIW_BENCH_EVENTS` that of the recorded session (default
+//! 1,000,000).
 
 use std::time::Duration;
 
-use piw_tests::bench::{disk, retention, startup, table, throughput, viewer};
+use piw_tests::bench::{disk, retention, session, startup, table, throughput, viewer};
 
-const PARTS: [&str; 6] = ["disk", "startup", "throughput", "retention", "memory", "viewer"];
+const PARTS: [&str; 7] = [
+    "disk",
+    "startup",
+    "throughput",
+    "retention",
+    "session",
+    "memory",
+    "viewer",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|name| name == part);
     let long: u64 = std::env::var("PIW_BENCH_STEPS").map_or(Ok(100_000), |text| text.parse())?;
+    let events: u64 = std::env::var("PIW_BENCH_EVENTS").map_or(Ok(1_000_000), |text| text.parse())?;
     let dir = tempfile::Builder::new().prefix("piw-bench").tempdir()?;
     let mut rows = vec![disk::commit_rate(dir.path())?];
     let step_shaped = disk::step_rate(dir.path())?;
@@ -31,6 +41,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if wants("retention") {
         rows.extend(retention::rows(dir.path(), long)?);
+    }
+    if wants("session") {
+        rows.extend(session::rows(events)?);
     }
     if wants("memory") {
         rows.extend(throughput::memory_rows());
