@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::keymap::Binding;
+use super::theme::choice::Wanted;
+use super::theme::{Palette, color};
 use toml_edit::{DocumentMut, Item, Table, value};
 
 /// Widest sidebar that a file may ask for.
@@ -14,8 +16,8 @@ const WIDEST: i64 = 500;
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `[theme] name`.
-    pub theme: Option<String>,
+    /// `[theme]`.
+    pub theme: Wanted,
     /// `[ui] sidebar_width`, columns.
     pub sidebar_width: Option<u16>,
     /// `[ui] inspector_height`, rows below the graph or columns beside it.
@@ -61,11 +63,24 @@ fn read(text: &str, path: &Path) -> Config {
         }
     };
     let field = |table: &str, name: &str| document.get(table).and_then(|table| table.get(name));
-    if let Some(item) = field("theme", "name") {
-        match item.as_str() {
-            Some(name) => config.theme = Some(name.to_owned()),
-            None => config.problems.push("theme.name: expected a text".into()),
+    for (name, slot) in [
+        ("name", &mut config.theme.name),
+        ("dark_name", &mut config.theme.dark_name),
+        ("light_name", &mut config.theme.light_name),
+    ] {
+        match field("theme", name).map(Item::as_str) {
+            Some(Some(key)) => *slot = Some(key.to_owned()),
+            Some(None) => config.problems.push(format!("theme.{name}: expected a text")),
+            None => {}
         }
+    }
+    match field("theme", "auto_switch").map(Item::as_bool) {
+        Some(Some(on)) => config.theme.auto_switch = on,
+        Some(None) => config.problems.push("theme.auto_switch: expected true or false".into()),
+        None => {}
+    }
+    if let Some(item) = field("theme", "custom") {
+        read_custom(item, &mut config);
     }
     for (name, slot) in [
         ("sidebar_width", &mut config.sidebar_width),
@@ -87,6 +102,25 @@ fn read(text: &str, path: &Path) -> Config {
         read_keys(item, &mut config);
     }
     config
+}
+
+fn read_custom(item: &Item, config: &mut Config) {
+    let Some(table) = item.as_table_like() else {
+        config.problems.push("theme.custom: expected a table of colours".into());
+        return;
+    };
+    for (slot, item) in table.iter() {
+        let read = if Palette::SLOTS.contains(&slot) {
+            let text = item.as_str().ok_or_else(|| "expected a text".to_owned());
+            text.and_then(color::parse)
+        } else {
+            Err(format!("no such colour; known: {}", Palette::SLOTS.join(", ")))
+        };
+        match read {
+            Ok(color) => config.theme.custom.push((slot.to_owned(), color)),
+            Err(error) => config.problems.push(format!("theme.custom.{slot}: {error}")),
+        }
+    }
 }
 
 fn read_keys(item: &Item, config: &mut Config) {
@@ -118,8 +152,13 @@ fn read_keys(item: &Item, config: &mut Config) {
 /// A value to save.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Setting {
-    /// `[theme] name`.
-    Theme(String),
+    /// A theme's key in `[theme]`.
+    Theme {
+        /// `name`, `dark_name` or `light_name`.
+        field: &'static str,
+        /// The key.
+        name: String,
+    },
     /// `[ui] sidebar_width` and `inspector_height`; 0 leaves the choice to the viewer and is not saved.
     Sizes {
         /// Columns of the run browser.
@@ -171,7 +210,7 @@ fn apply(text: &str, setting: &Setting) -> Result<String, String> {
         Ok(())
     };
     match setting {
-        Setting::Theme(name) => set("theme", "name", name.as_str().into())?,
+        Setting::Theme { field, name } => set("theme", field, name.as_str().into())?,
         Setting::Sizes { sidebar, inspector } => {
             for (name, size) in [("sidebar_width", *sidebar), ("inspector_height", *inspector)] {
                 if size > 0 {
@@ -185,14 +224,50 @@ fn apply(text: &str, setting: &Setting) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::style::Color;
+
     use super::*;
+
+    fn theme(name: &str) -> Setting {
+        Setting::Theme {
+            field: "name",
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn own_colours_and_switching_are_read_and_bad_ones_told() {
+        let text = "[theme]\nauto_switch = true\nlight_name = \"nord\"\ndark_name = 1\n[theme.custom]\nred = \"#f00\"\n\
+                    base = \"reset\"\nblue = \"blueish\"\nbleu = \"blue\"\ngreen = 3\n";
+        let config = read(text, Path::new("c.toml"));
+        assert!(config.theme.auto_switch);
+        assert_eq!(config.theme.light_name.as_deref(), Some("nord"));
+        let custom = [
+            ("red".to_owned(), Color::Rgb(255, 0, 0)),
+            ("base".to_owned(), Color::Reset),
+        ];
+        assert_eq!(config.theme.custom, custom);
+        for told in [
+            "theme.dark_name: expected a text",
+            "theme.custom.blue: \"blueish\" is not a colour",
+            "theme.custom.bleu: no such colour; known: base, surface",
+            "theme.custom.green: expected a text",
+        ] {
+            assert!(
+                config.problems.iter().any(|problem| problem.starts_with(told)),
+                "{told}: {:?}",
+                config.problems
+            );
+        }
+        assert_eq!(config.problems.len(), 4);
+    }
 
     #[test]
     fn a_bad_field_is_reported_and_the_rest_counts() {
         let text = "[theme]\nname = 3\n[ui]\nsidebar_width = 40\ninspector_height = -1\n[other]\nx = 1\n";
         let config = read(text, Path::new("c.toml"));
         assert_eq!(
-            (config.theme, config.sidebar_width, config.inspector_height),
+            (config.theme.name, config.sidebar_width, config.inspector_height),
             (None, Some(40), None)
         );
         assert_eq!(config.problems.len(), 2, "{:?}", config.problems);
@@ -202,7 +277,7 @@ mod tests {
     #[test]
     fn saving_keeps_comments_and_unknown_keys() {
         let text = "# mine\n[theme] # colours\nname = \"nord\" # the best\nextra = true\n\n[keys]\nquit = \"x\"\n";
-        let changed = apply(text, &Setting::Theme("dracula".into())).unwrap();
+        let changed = apply(text, &theme("dracula")).unwrap();
         assert_eq!(changed, text.replace("nord", "dracula"));
         let sizes = apply(
             "",
@@ -213,15 +288,15 @@ mod tests {
         )
         .unwrap();
         assert_eq!(sizes, "[ui]\nsidebar_width = 40\n");
-        assert!(apply("theme = 1\n", &Setting::Theme("x".into())).is_err());
+        assert!(apply("theme = 1\n", &theme("x")).is_err());
     }
 
     #[test]
     fn a_file_is_created_where_none_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/config.toml");
-        save(&path, &Setting::Theme("vesper".into())).unwrap();
-        assert_eq!(load(&path).theme.as_deref(), Some("vesper"));
+        save(&path, &theme("vesper")).unwrap();
+        assert_eq!(load(&path).theme.name.as_deref(), Some("vesper"));
         assert_eq!(load(&dir.path().join("none.toml")), Config::default());
     }
 

@@ -22,7 +22,8 @@ use super::message::{Effect, Message};
 use super::model::Model;
 use super::outside::Outside;
 use super::terminal::Screen;
-use super::theme::{self, Theme, color::Depth};
+use super::theme::choice::{self, Choice};
+use super::theme::{self, Appearance, color::Depth};
 use super::update::update;
 
 /// Shortest time between two frames.
@@ -81,22 +82,28 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
     let config = config::path(var).map(|path| config::load(&path)).unwrap_or_default();
     let mut problems = config.problems.clone();
     let depth = Depth::detect(var);
-    let mut theme = match options.theme.or_else(|| var("PIW_THEME")) {
-        Some(key) => Theme::load(&key, depth).map_err(ViewerError::Theme)?,
-        None => {
-            let wanted = config.theme.as_deref().unwrap_or(theme::DEFAULT);
-            Theme::load(wanted, depth).or_else(|error| {
-                problems.push(error);
-                Theme::load(theme::DEFAULT, depth).map_err(ViewerError::Theme)
-            })?
+    let (ground, settled) = choice::ground(var).unwrap_or_else(|problem| {
+        problems.push(problem);
+        (Appearance::Dark, false)
+    });
+    let pinned = options.theme.or_else(|| var("PIW_THEME").filter(|key| !key.is_empty()));
+    let is_pinned = pinned.is_some();
+    let choice = Choice::new(pinned, config.theme.clone(), ground, depth, options.ascii);
+    let theme = match choice.theme() {
+        Ok(theme) => theme,
+        Err(error) if is_pinned => return Err(ViewerError::Theme(error)),
+        Err(error) => {
+            problems.push(error);
+            choice.load(theme::DEFAULT).map_err(ViewerError::Theme)?
         }
     };
-    theme.ascii = options.ascii;
     let (names, clients): (Vec<String>, Vec<Client>) = options.hosts.into_iter().unzip();
     let screen = Screen::open()?;
     let size = screen.size()?;
     let (mut model, effects) = Model::new(Hosts::new(&names), options.run_id, theme, size, clock::now());
     model.configure(&config, &problems);
+    model.asks_ground = choice.follows_ground() && !settled;
+    model.choice = choice;
     let (outside, inbox) = Outside::new(clients);
     let mut viewer = Viewer {
         model,
@@ -106,6 +113,9 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
     };
     for effect in effects {
         viewer.outside.start(effect);
+    }
+    if viewer.model.asks_ground {
+        viewer.screen.ask_ground()?;
     }
     Ok(viewer.turn(inbox).await?)
 }
@@ -319,6 +329,7 @@ impl Viewer {
                     self.screen.suspend()?;
                     self.model.dirty = true;
                 }
+                Effect::AskGround => self.screen.ask_ground()?,
                 Effect::Copy(text) => {
                     if !self.screen.copy(&text)? {
                         self.model.toast("too long for the clipboard", true);

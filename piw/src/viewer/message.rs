@@ -261,6 +261,8 @@ pub enum Effect {
     Copy(String),
     /// Write a setting into the configuration file.
     Save(Setting),
+    /// Ask the terminal for its background colour.
+    AskGround,
     /// Stop the process until the shell continues it.
     Suspend,
     /// End the viewer.

@@ -21,6 +21,7 @@
 //! | [`action`] | actions, keys, help |
 
 pub mod action;
+pub mod background;
 pub mod browser;
 pub mod clock;
 pub mod config;

@@ -1,6 +1,7 @@
 //! The whole state of the viewer as plain data. [`super::update`] is the only writer, [`super::draw`] the only reader.
 
 use super::action::Action;
+use super::background::Answers;
 use super::browser::Browser;
 use super::clock::Millis;
 use super::config::Config;
@@ -14,6 +15,7 @@ use super::popup::Popup;
 use super::run::Run;
 use super::screen::{self, BrowserSize, Part, Screen, Wishes};
 use super::theme::Theme;
+use super::theme::choice::Choice;
 use super::timeline::Playback;
 
 /// How long a toast stays.
@@ -81,6 +83,12 @@ pub struct Model {
     pub now: Millis,
     /// Colours and glyphs.
     pub theme: Theme,
+    /// Which theme is chosen, and what that depends on.
+    pub choice: Choice,
+    /// Whether the terminal is asked for its ground.
+    pub asks_ground: bool,
+    /// Picks the terminal's answers out of the keys.
+    pub answers: Answers,
     /// Which key does what.
     pub keys: KeyMap,
     /// What the configuration file says that cannot be used.
@@ -140,6 +148,9 @@ impl Model {
         let mut model = Self {
             size,
             now,
+            choice: Choice::of(&theme),
+            asks_ground: false,
+            answers: Answers::default(),
             theme,
             keys: KeyMap::default(),
             problems: Vec::new(),

@@ -167,7 +167,7 @@ impl Outside {
                     drop(messages.blocking_send(Message::Prepared(prepared)));
                 });
             }
-            Effect::Show(_) | Effect::Copy(_) | Effect::Suspend | Effect::Quit => {}
+            Effect::Show(_) | Effect::Copy(_) | Effect::AskGround | Effect::Suspend | Effect::Quit => {}
         }
     }
 

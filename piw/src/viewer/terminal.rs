@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
+use super::background::QUESTION;
 use super::draw::draw;
 use super::model::Model;
 
@@ -131,6 +132,17 @@ impl Screen {
         execute!(self.terminal.backend_mut(), Clear(ClearType::All))?;
         self.terminal = Terminal::new(backend())?;
         Ok(())
+    }
+
+    /// Asks for the background colour; the answer comes among the keys, or never.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal is gone.
+    pub fn ask_ground(&mut self) -> io::Result<()> {
+        let backend = self.terminal.backend_mut();
+        write!(backend, "{QUESTION}")?;
+        backend.flush()
     }
 
     /// Puts text on the clipboard of whoever shows the terminal; returns whether it was short enough.

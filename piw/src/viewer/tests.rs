@@ -704,10 +704,13 @@ fn a_theme_is_previewed_kept_or_restored() {
     stage.press("esc");
     assert_eq!(stage.model.theme, before);
     stage.press(", down enter");
-    let saved = stage
-        .effects
-        .iter()
-        .any(|effect| *effect == Effect::Save(super::config::Setting::Theme("catppuccin-macchiato".into())));
+    let saved = stage.effects.iter().any(|effect| {
+        *effect
+            == Effect::Save(super::config::Setting::Theme {
+                field: "name",
+                name: "catppuccin-macchiato".into(),
+            })
+    });
     assert!(saved && stage.model.popup.is_none());
 }
 

@@ -3,6 +3,7 @@
 //! Drawing code names roles ([`Theme::muted`], [`Theme::status`]), never colours, so that a theme can change everything
 //! without code and terminals with few or no colours stay readable.
 
+pub mod choice;
 pub mod color;
 
 use piw_protocol::run::DisplayStatus;
@@ -79,6 +80,19 @@ macro_rules! palette {
         pub struct Palette { $(pub $field: Color,)* }
 
         impl Palette {
+            /// The names of the colours, as theme files and `[theme.custom]` have them.
+            pub const SLOTS: &[&str] = &[$(stringify!($field),)*];
+
+            /// Changes a colour by name. Where the terminal has 16 colours, only one of these can be chosen.
+            pub fn set(&mut self, slot: &str, color: Color, depth: Depth) {
+                let exact = matches!(color, Color::Rgb(..) | Color::Indexed(_));
+                match slot {
+                    $(stringify!($field) if depth == Depth::Named && !exact => self.$field = color,
+                      stringify!($field) => self.$field = color::reduce(color, self.$field, depth),)*
+                    _ => {}
+                }
+            }
+
             fn read(file: &PaletteFile, depth: Depth) -> Result<Self, String> {
                 Ok(Self { $($field: color::reduce(
                     color::parse(&file.$field).map_err(|error| format!("palette.{}: {error}", stringify!($field)))?,

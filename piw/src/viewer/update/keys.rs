@@ -8,7 +8,6 @@ use super::search::{filter_key, find, refilter, search_key};
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::{clean, counted};
 use crate::viewer::action::Action;
-use crate::viewer::config::Setting;
 use crate::viewer::external::Program;
 use crate::viewer::graph::Density;
 use crate::viewer::inspector::rows::Action as RowAction;
@@ -87,23 +86,15 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
             }]
         }
         Reply::Preview(index) => {
-            if let Some(theme) = Theme::names()
-                .nth(index)
-                .and_then(|name| Theme::load(name, model.theme.depth).ok())
-            {
-                model.theme = Theme {
-                    ascii: model.theme.ascii,
-                    ..theme
-                };
+            if let Some(theme) = Theme::names().nth(index).and_then(|key| model.choice.load(key).ok()) {
+                model.theme = theme;
             }
             Vec::new()
         }
         Reply::Keep(index) => {
             model.popup = None;
-            let key = Theme::names().nth(index);
-            key.map(|key| Effect::Save(Setting::Theme(key.to_owned())))
-                .into_iter()
-                .collect()
+            let kept = Theme::names().nth(index).map(|key| model.choice.keep(key));
+            kept.map(Effect::Save).into_iter().collect()
         }
         Reply::Restore(theme) => {
             model.theme = *theme;

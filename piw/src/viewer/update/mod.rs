@@ -9,11 +9,14 @@ mod search;
 
 use crossterm::event::{Event, KeyEventKind};
 
+use super::background::Heard;
 use super::graph_panel::{AUTOMATIC, GraphPanel};
 use super::inspector::rows::Row;
 use super::message::{Effect, Message};
 use super::model::Model;
+use super::popup::Popup;
 use super::screen::inside;
+use super::theme::Appearance;
 
 /// Applies a message.
 pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
@@ -28,7 +31,13 @@ pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
 
 fn terminal(model: &mut Model, event: Event) -> Vec<Effect> {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => keys::press(model, &key),
+        Event::Key(key) if key.kind != KeyEventKind::Release => match model.answers.take(key) {
+            Heard::Keys(pressed) => pressed.iter().flat_map(|key| keys::press(model, key)).collect(),
+            Heard::Ground(ground) => {
+                recolour(model, ground);
+                Vec::new()
+            }
+        },
         Event::Mouse(mouse) => mouse::take(model, mouse),
         Event::Paste(text) => {
             model.dirty = true;
@@ -42,9 +51,27 @@ fn terminal(model: &mut Model, event: Event) -> Vec<Effect> {
         }
         Event::FocusGained => {
             model.dirty = true;
-            Vec::new()
+            // Terminals that follow the time of day change while nobody looks.
+            if model.asks_ground {
+                vec![Effect::AskGround]
+            } else {
+                Vec::new()
+            }
         }
         Event::Key(_) | Event::FocusLost => Vec::new(),
+    }
+}
+
+/// The terminal told its ground. A theme that is being picked stays; leaving the picker shows the right one.
+fn recolour(model: &mut Model, ground: Appearance) {
+    if !model.choice.set_ground(ground) {
+        return;
+    }
+    let Ok(theme) = model.choice.theme() else { return };
+    model.dirty = true;
+    match &mut model.popup {
+        Some(Popup::Themes { before, .. }) => **before = theme,
+        _ => model.theme = theme,
     }
 }
 
