@@ -125,6 +125,9 @@ pub struct RunFilter {
     /// Only runs created at or after this RFC 3339 instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_after: Option<String>,
+    /// Only runs created before this RFC 3339 instant; not before `createdAfter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_before: Option<String>,
 }
 
 /// Payload of `view.runs.watch`.

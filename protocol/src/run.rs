@@ -25,6 +25,20 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// The name on the wire and in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// The name as people read it.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -63,6 +77,37 @@ pub enum DisplayStatus {
     TimedOut,
     Cancelled,
     Ambiguous,
+}
+
+impl DisplayStatus {
+    /// Every status, in the order of a run's life.
+    pub const ALL: [Self; 9] = [
+        Self::Queued,
+        Self::Running,
+        Self::Waiting,
+        Self::Paused,
+        Self::Completed,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Ambiguous,
+    ];
+
+    /// The name on the wire, which is also what people type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
 }
 
 /// Outcome of one executed node.

@@ -93,6 +93,9 @@ pub struct RunListPage {
     pub start: u64,
     /// Items in the whole (filtered) list.
     pub total: u64,
+    /// Items that the list would have without its filter; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfiltered: Option<u64>,
     /// The window, newest first.
     pub items: Vec<RunListItem>,
 }

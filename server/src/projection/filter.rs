@@ -6,9 +6,9 @@ use piw_protocol::canonical;
 use piw_protocol::ops::RunFilter;
 use piw_protocol::run::{DisplayStatus, RunStatus};
 use piw_protocol::view::PAGE_ITEMS;
-use piw_state::query::list::ListKey;
+use piw_state::query::list::{ListKey, Narrow};
 use piw_state::query::run as runs;
-use piw_state::query::{QueryError, Reader};
+use piw_state::query::{QueryError, Reader, rfc3339};
 
 use super::bounds::cut;
 use super::{ViewError, display};
@@ -51,6 +51,20 @@ pub(crate) struct ListFilter {
     status: Option<Vec<DisplayStatus>>,
     workflow: Option<String>,
     created_after: Option<i64>,
+    created_before: Option<i64>,
+}
+
+/// Reads an instant of a request as milliseconds since the epoch.
+fn instant(field: &'static str, text: Option<&String>) -> Result<Option<i64>, ViewError> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse::<jiff::Timestamp>() {
+        Ok(at) => Ok(Some(at.as_millisecond())),
+        Err(_) => Err(ViewError::BadRequest {
+            field,
+            rule: "an RFC 3339 instant such as 2026-01-31T12:00:00.000Z".to_owned(),
+            value: cut(text, 64),
+        }),
+    }
 }
 
 impl ListFilter {
@@ -70,19 +84,17 @@ impl ListFilter {
                 });
             }
         }
-        let created_after = match &filter.created_after {
-            None => None,
-            Some(text) => match text.parse::<jiff::Timestamp>() {
-                Ok(at) => Some(at.as_millisecond()),
-                Err(_) => {
-                    return Err(ViewError::BadRequest {
-                        field: "filter.createdAfter",
-                        rule: "an RFC 3339 instant such as 2026-01-31T12:00:00.000Z".to_owned(),
-                        value: cut(text, 64),
-                    });
-                }
-            },
-        };
+        let created_after = instant("filter.createdAfter", filter.created_after.as_ref())?;
+        let created_before = instant("filter.createdBefore", filter.created_before.as_ref())?;
+        if let (Some(after), Some(before)) = (created_after, created_before)
+            && after > before
+        {
+            return Err(ViewError::BadRequest {
+                field: "filter.createdBefore",
+                rule: format!("not before filter.createdAfter, {}", rfc3339(after)),
+                value: rfc3339(before),
+            });
+        }
         Ok(Self {
             text: filter
                 .text
@@ -92,6 +104,7 @@ impl ListFilter {
             status: filter.status.clone(),
             workflow: filter.workflow.clone(),
             created_after,
+            created_before,
         })
     }
 
@@ -110,9 +123,20 @@ impl ListFilter {
         *self == Self::default()
     }
 
+    /// Which runs have to be looked at.
+    pub(super) fn narrow(&self) -> Narrow<'_> {
+        Narrow {
+            status: self.status.as_deref().map(durable),
+            workflow: self.workflow.as_deref(),
+            after: self.created_after,
+            before: self.created_before,
+        }
+    }
+
     /// Whether a run passes. `now` is wall-clock milliseconds.
     pub(super) fn matches(&self, reader: &Reader, key: &ListKey, now: i64) -> Result<bool, QueryError> {
         if self.created_after.is_some_and(|after| key.created_at < after)
+            || self.created_before.is_some_and(|before| key.created_at >= before)
             || self.workflow.as_ref().is_some_and(|name| *name != key.workflow_name)
         {
             return Ok(false);
@@ -121,7 +145,7 @@ impl ListFilter {
             let found = [Some(&key.run_id), Some(&key.workflow_name), key.title.as_ref()]
                 .into_iter()
                 .flatten()
-                .any(|field| field.to_lowercase().contains(text.as_str()));
+                .any(|field| contains(field, text));
             if !found {
                 return Ok(false);
             }
@@ -139,4 +163,39 @@ impl ListFilter {
         };
         Ok(wanted.contains(&status))
     }
+}
+
+/// The durable statuses that runs of these display statuses have. What an unfinished run shows is not stored.
+fn durable(shown: &[DisplayStatus]) -> Vec<RunStatus> {
+    let mut durable = Vec::new();
+    for status in shown {
+        let of: &[RunStatus] = match status {
+            DisplayStatus::Completed => &[RunStatus::Completed],
+            DisplayStatus::Failed => &[RunStatus::Failed],
+            DisplayStatus::TimedOut => &[RunStatus::TimedOut],
+            DisplayStatus::Cancelled => &[RunStatus::Cancelled],
+            DisplayStatus::Queued
+            | DisplayStatus::Running
+            | DisplayStatus::Waiting
+            | DisplayStatus::Paused
+            | DisplayStatus::Ambiguous => &[RunStatus::Queued, RunStatus::Running, RunStatus::Waiting],
+        };
+        durable.extend(
+            of.iter()
+                .filter(|status| !durable.contains(*status))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+    }
+    durable
+}
+
+/// Whether a field has a text in it, whatever the case; `text` is lower case. Nearly all fields are ASCII, and for these nothing
+/// is allocated.
+fn contains(field: &str, text: &str) -> bool {
+    if !field.is_ascii() {
+        return field.to_lowercase().contains(text);
+    }
+    let (field, text) = (field.as_bytes(), text.as_bytes());
+    field.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
 }

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +63,7 @@ impl Changes {
 pub(crate) enum ListChange {
     /// In nothing.
     None,
-    /// In nothing but times of change.
+    /// In nothing but times of change and the number of runs without the filter.
     Times,
     /// In its items.
     Items,
@@ -84,6 +83,9 @@ pub(crate) struct RunListFeed {
     stamp: String,
     /// Members, oldest first.
     members: Vec<i64>,
+    /// Runs without the filter, and the newest that was seen; zero without a filter.
+    unfiltered: u64,
+    newest: i64,
     is_loaded: bool,
     version: u64,
     /// What led from each of the last versions to the next one, oldest first.
@@ -100,6 +102,8 @@ impl RunListFeed {
             filter,
             stamp: format!("{server}.{number}"),
             members: Vec::new(),
+            unfiltered: 0,
+            newest: 0,
             is_loaded: false,
             version: 0,
             edits: VecDeque::new(),
@@ -121,17 +125,25 @@ impl RunListFeed {
     pub(crate) fn refresh(&mut self, reader: &Reader, changes: &Changes, now: i64) -> Result<ListChange, QueryError> {
         let mut edits = Vec::new();
         let mut change = ListChange::None;
+        // Whether every changed run was counted before and still is.
+        let mut is_counted = true;
         match changes {
             Changes::Runs(runs) if self.is_loaded => {
                 for (run_id, status) in runs {
                     match list::key(reader, run_id)? {
-                        Some(key) => change = change.max(self.refresh_run(reader, &key, *status, now, &mut edits)?),
+                        Some(key) => {
+                            is_counted &= key.leads && key.id <= self.newest;
+                            change = change.max(self.refresh_run(reader, &key, *status, now, &mut edits)?);
+                        }
                         // The row is gone and with it its key: compare everything.
                         None => return self.reload(reader, now),
                     }
                 }
             }
             Changes::Runs(_) | Changes::All => return self.reload(reader, now),
+        }
+        if !is_counted && self.count(reader)? {
+            change = change.max(ListChange::Times);
         }
         self.commit(change, edits);
         Ok(change)
@@ -178,12 +190,13 @@ impl RunListFeed {
         } else {
             let mut members = Vec::new();
             let filter = &self.filter;
-            list::scan(reader, |key| {
+            list::scan(reader, &filter.narrow(), |key| {
                 if filter.matches(reader, &key, now)? {
                     members.push(key.id);
                 }
-                Ok(ControlFlow::Continue(()))
+                Ok(())
             })?;
+            members.sort_unstable();
             members
         };
         let edits = if self.is_loaded {
@@ -193,8 +206,19 @@ impl RunListFeed {
         };
         self.members = members;
         self.is_loaded = true;
+        self.count(reader)?;
         self.commit(ListChange::Items, edits);
         Ok(ListChange::Items)
+    }
+
+    /// Counts the runs without the filter; whether that gives another number.
+    fn count(&mut self, reader: &Reader) -> Result<bool, QueryError> {
+        if self.filter.is_everything() {
+            return Ok(false);
+        }
+        let before = self.unfiltered;
+        (self.unfiltered, self.newest) = list::leading_count(reader)?;
+        Ok(self.unfiltered != before)
     }
 
     fn commit(&mut self, change: ListChange, edits: Vec<Edit>) {
@@ -251,7 +275,7 @@ impl RunListFeed {
         window: Window,
         now: i64,
     ) -> Result<(RunListPage, Option<i64>), QueryError> {
-        render(reader, &self.members, self.revision(), window, now)
+        self.render(reader, &self.members, self.revision(), window, now)
     }
 
     /// A window of the list as it was at a revision. The order is of that revision, the rows are of now.
@@ -265,7 +289,40 @@ impl RunListFeed {
         let members = self.members_at(revision).ok_or_else(|| ViewError::StaleList {
             revision: cut(revision, 128),
         })?;
-        Ok(render(reader, &members, revision.to_owned(), window, now)?.0)
+        Ok(self.render(reader, &members, revision.to_owned(), window, now)?.0)
+    }
+
+    fn render(
+        &self,
+        reader: &Reader,
+        members: &[i64],
+        revision: String,
+        window: Window,
+        now: i64,
+    ) -> Result<(RunListPage, Option<i64>), QueryError> {
+        let mut items = bounds::Window::new(window.limit, PAGE_BYTES);
+        let mut valid_until: Option<i64> = None;
+        let start = usize::try_from(window.start).unwrap_or(usize::MAX);
+        for id in members.iter().rev().skip(start).take(window.limit) {
+            // A run that is being purged has left the list; the commit that says so is on its way.
+            let Some(facts) = runs::facts_by_id(reader, *id)? else {
+                continue;
+            };
+            let (item, until) = item(reader, &facts, now)?;
+            if !items.push(item) {
+                break;
+            }
+            valid_until = [valid_until, until].into_iter().flatten().min();
+        }
+        let page = RunListPage {
+            schema: RUN_LIST_SCHEMA.to_owned(),
+            revision,
+            start: window.start,
+            total: members.len() as u64,
+            unfiltered: (!self.filter.is_everything()).then_some(self.unfiltered),
+            items: items.into_items(),
+        };
+        Ok((page, valid_until))
     }
 }
 
@@ -287,37 +344,6 @@ fn difference(old: &[i64], new: &[i64]) -> Vec<Edit> {
         }
     }
     edits
-}
-
-fn render(
-    reader: &Reader,
-    members: &[i64],
-    revision: String,
-    window: Window,
-    now: i64,
-) -> Result<(RunListPage, Option<i64>), QueryError> {
-    let mut items = bounds::Window::new(window.limit, PAGE_BYTES);
-    let mut valid_until: Option<i64> = None;
-    let start = usize::try_from(window.start).unwrap_or(usize::MAX);
-    for id in members.iter().rev().skip(start).take(window.limit) {
-        // A run that is being purged has left the list; the commit that says so is on its way.
-        let Some(facts) = runs::facts_by_id(reader, *id)? else {
-            continue;
-        };
-        let (item, until) = item(reader, &facts, now)?;
-        if !items.push(item) {
-            break;
-        }
-        valid_until = [valid_until, until].into_iter().flatten().min();
-    }
-    let page = RunListPage {
-        schema: RUN_LIST_SCHEMA.to_owned(),
-        revision,
-        start: window.start,
-        total: members.len() as u64,
-        items: items.into_items(),
-    };
-    Ok((page, valid_until))
 }
 
 fn item(reader: &Reader, facts: &RunFacts, now: i64) -> Result<(RunListItem, Option<i64>), QueryError> {

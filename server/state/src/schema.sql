@@ -225,6 +225,10 @@ CREATE TABLE runs (
   CHECK ((waiting_attempt IS NOT NULL AND status = 'waiting') OR waiting_attempt IS NULL)
 ) STRICT;
 CREATE INDEX runs_leading ON runs(id) WHERE continued_by IS NULL AND deleted_at IS NULL;
+-- What filters of the list narrow by. Most runs end well, so only the other ends are indexed by status.
+CREATE INDEX runs_by_creation ON runs(created_at) WHERE continued_by IS NULL AND deleted_at IS NULL;
+CREATE INDEX runs_by_workflow ON runs(workflow_name, created_at) WHERE continued_by IS NULL AND deleted_at IS NULL;
+CREATE INDEX runs_ended_badly ON runs(status, created_at) WHERE status IN ('failed', 'timed_out', 'cancelled');
 CREATE INDEX runs_unfinished ON runs(status, id) WHERE status IN ('queued', 'running', 'waiting');
 CREATE INDEX runs_by_root ON runs(root);
 CREATE INDEX runs_by_parent ON runs(parent) WHERE parent IS NOT NULL;

@@ -96,7 +96,9 @@ async fn filters_and_windows_select() {
     };
     assert_eq!(ids(&list(&f, text("GRÖSSE")).await), Vec::<&str>::new());
     assert_eq!(ids(&list(&f, text("GRÖße")).await), ["a"]);
-    assert_eq!(ids(&list(&f, text("OTH")).await), ["b"]);
+    let page = list(&f, text("OTH")).await;
+    assert_eq!((ids(&page), page.total, page.unfiltered), (vec!["b"], 1, Some(4)));
+    assert_eq!(list(&f, RunFilter::default()).await.unfiltered, None);
     let status = |status: &[DisplayStatus]| RunFilter {
         status: Some(status.to_vec()),
         ..RunFilter::default()
@@ -151,6 +153,103 @@ async fn filters_and_windows_select() {
         .await
         .unwrap_err();
     assert!(matches!(error, ViewError::BadRequest { field: "limit", .. }));
+}
+
+/// Every filter of a world of all statuses, workflows and times, against what reading every run gives.
+#[tokio::test]
+async fn narrowed_lists_hold_what_every_run_says() {
+    let f = Fixture::new().await;
+    let definition = f.circle(2);
+    let statuses = ["completed", "failed", "timed_out", "cancelled", "queued", "waiting"];
+    for number in 0..36_i64 {
+        let status = statuses[usize::try_from(number).unwrap() % statuses.len()];
+        let id = format!("r{number:02}");
+        f.run(
+            definition,
+            &Run {
+                name: if number % 4 == 0 { "other" } else { "flow" },
+                // Creation need not go up with the id: the clock may have been set back.
+                created_at: EPOCH + (number * 7 % 36) * 1000,
+                ..Run::new(&id, status)
+            },
+        );
+    }
+    let all = f.publisher.run_list(RunList::default()).await.unwrap().items;
+    assert_eq!(all.len(), 36);
+    let instant = |second: u32| format!("2026-01-01T00:00:{second:02}.000Z");
+    let shown = |wanted: &[DisplayStatus]| Some(wanted.to_vec());
+    for status in [
+        None,
+        shown(&[DisplayStatus::Failed]),
+        shown(&[DisplayStatus::Waiting, DisplayStatus::Queued, DisplayStatus::TimedOut]),
+        shown(&[DisplayStatus::Completed, DisplayStatus::Cancelled]),
+        shown(&[]),
+    ] {
+        for workflow in [None, Some("other".to_owned()), Some("absent".to_owned())] {
+            for (after, before) in [
+                (None, None),
+                (Some(9), None),
+                (None, Some(20)),
+                (Some(9), Some(20)),
+                (Some(5), Some(5)),
+            ] {
+                let filter = RunFilter {
+                    text: None,
+                    status: status.clone(),
+                    workflow: workflow.clone(),
+                    created_after: after.map(instant),
+                    created_before: before.map(instant),
+                };
+                let expected: Vec<&str> = all
+                    .iter()
+                    .filter(|item| {
+                        status
+                            .as_ref()
+                            .is_none_or(|status| status.contains(&item.display.status))
+                    })
+                    .filter(|item| workflow.as_ref().is_none_or(|name| *name == item.workflow_name))
+                    .filter(|item| after.is_none_or(|after| item.created_at >= instant(after)))
+                    .filter(|item| before.is_none_or(|before| item.created_at < instant(before)))
+                    .map(|item| item.run_id.as_str())
+                    .collect();
+                assert_eq!(ids(&list(&f, filter.clone()).await), expected, "{filter:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_ages_are_refused_by_name() {
+    let f = Fixture::new().await;
+    let refused = async |after: &str, before: &str| {
+        let filter = RunFilter {
+            created_after: Some(after.into()),
+            created_before: Some(before.into()),
+            ..RunFilter::default()
+        };
+        let request = RunList {
+            filter: Some(filter),
+            ..RunList::default()
+        };
+        f.publisher.run_list(request).await.unwrap_err().to_string()
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    let error = refused(early, "soon").await;
+    assert!(
+        error.contains("filter.createdBefore") && error.contains("RFC 3339") && error.contains("soon"),
+        "{error}"
+    );
+    let error = refused("2026-01-01", late).await;
+    assert!(
+        error.contains("filter.createdAfter") && error.contains("2026-01-01"),
+        "{error}"
+    );
+    let error = refused(late, early).await;
+    assert!(
+        error.contains("filter.createdBefore")
+            && error.contains("not before filter.createdAfter, 2026-01-01T00:00:01.000Z"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

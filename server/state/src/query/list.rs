@@ -1,9 +1,7 @@
 //! The order of the run list. A chain of continuations is one row, led by its newest run.
 
-use std::ops::ControlFlow;
-
 use piw_protocol::run::RunStatus;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, ToSql};
 
 use super::{Reader, Result, word};
 
@@ -15,6 +13,15 @@ pub fn leading_ids(reader: &Reader) -> Result<Vec<i64>> {
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
     Ok(ids)
+}
+
+/// Number of leading runs and `runs.id` of the newest, from the covering index alone.
+pub fn leading_count(reader: &Reader) -> Result<(u64, i64)> {
+    let mut statement = reader.prepare_cached(&format!(
+        "SELECT count(*), coalesce(max(id), 0) FROM runs {EVERY} {LEADS}"
+    ))?;
+    let (count, newest) = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok((super::unsigned("number of runs", count)?, newest))
 }
 
 /// What filters look at.
@@ -39,18 +46,64 @@ pub struct ListKey {
 const KEY: &str = "SELECT id, run_id, workflow_name, title, status, created_at,
        continued_by IS NULL AND deleted_at IS NULL FROM runs";
 
-/// Reads the leading runs, oldest first, one by one until the visitor breaks.
-pub fn scan(reader: &Reader, mut visit: impl FnMut(ListKey) -> Result<ControlFlow<()>>) -> Result<()> {
-    let mut statement = reader.prepare_cached(&format!(
-        "{KEY} WHERE continued_by IS NULL AND deleted_at IS NULL ORDER BY id"
-    ))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        if visit(read_key(row)?)?.is_break() {
-            break;
+/// Which leading runs a scan reads, so that a filter need not look at all of them. Of several limits the one that leaves least
+/// leads through an index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Narrow<'a> {
+    /// Only runs of these durable statuses.
+    pub status: Option<Vec<RunStatus>>,
+    /// Only runs of this workflow.
+    pub workflow: Option<&'a str>,
+    /// Only runs created at or after this, in milliseconds since the epoch.
+    pub after: Option<i64>,
+    /// Only runs created before this.
+    pub before: Option<i64>,
+}
+
+const EVERY: &str = "INDEXED BY runs_leading WHERE";
+const BY_CREATION: &str = "INDEXED BY runs_by_creation WHERE created_at >= ?1 AND created_at < ?2 AND";
+const BY_WORKFLOW: &str =
+    "INDEXED BY runs_by_workflow WHERE workflow_name = ?3 AND created_at >= ?1 AND created_at < ?2 AND";
+const ENDED_BADLY: &str = "INDEXED BY runs_ended_badly WHERE status IN ('failed', 'timed_out', 'cancelled')
+       AND status = ?3 AND created_at >= ?1 AND created_at < ?2 AND";
+const UNFINISHED: &str =
+    "INDEXED BY runs_unfinished WHERE status IN ('queued', 'running', 'waiting') AND status = ?3 AND";
+const LEADS: &str = "continued_by IS NULL AND deleted_at IS NULL";
+
+/// Reads leading runs in any order, one by one: all that a filter of these limits can let through, and maybe more.
+pub fn scan(reader: &Reader, narrow: &Narrow<'_>, mut visit: impl FnMut(ListKey) -> Result<()>) -> Result<()> {
+    let (after, before) = (narrow.after.unwrap_or(i64::MIN), narrow.before.unwrap_or(i64::MAX));
+    let mut read = |which: &str, word: Option<&str>| {
+        let mut statement = reader.prepare_cached(&format!("{KEY} {which} {LEADS}"))?;
+        let values: [&dyn ToSql; 3] = [&after, &before, &word];
+        let count = statement.parameter_count();
+        let mut rows = statement.query(&values[..count])?;
+        while let Some(row) = rows.next()? {
+            visit(read_key(row)?)?;
         }
+        Ok(())
+    };
+    match narrow {
+        // Most runs are completed: no index by status would leave fewer.
+        Narrow {
+            status: Some(status), ..
+        } if !status.contains(&RunStatus::Completed) => {
+            for status in status {
+                let which = if status.is_terminal() { ENDED_BADLY } else { UNFINISHED };
+                read(which, Some(status.name()))?;
+            }
+            Ok(())
+        }
+        Narrow {
+            workflow: Some(name), ..
+        } => read(BY_WORKFLOW, Some(name)),
+        Narrow {
+            after: None,
+            before: None,
+            ..
+        } => read(EVERY, None),
+        _ => read(BY_CREATION, None),
     }
-    Ok(())
 }
 
 /// The key of one run, leading or not; `None` when it is gone.
@@ -77,4 +130,39 @@ fn read_key(row: &Row<'_>) -> Result<ListKey> {
         created_at: row.get(5)?,
         leads: row.get(6)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scan_goes_through_its_index() {
+        let reader = Reader::open_in_memory().unwrap();
+        reader.execute_batch(crate::schema::DDL).unwrap();
+        for (which, way) in [
+            (EVERY, "SCAN runs USING INDEX runs_leading"),
+            (
+                BY_CREATION,
+                "SEARCH runs USING INDEX runs_by_creation (created_at>? AND created_at<?)",
+            ),
+            (
+                BY_WORKFLOW,
+                "SEARCH runs USING INDEX runs_by_workflow (workflow_name=? AND created_at>? AND created_at<?)",
+            ),
+            (
+                ENDED_BADLY,
+                "SEARCH runs USING INDEX runs_ended_badly (status=? AND created_at>? AND created_at<?)",
+            ),
+            (UNFINISHED, "SEARCH runs USING INDEX runs_unfinished (status=?)"),
+        ] {
+            let mut plan = reader
+                .prepare(&format!("EXPLAIN QUERY PLAN {KEY} {which} {LEADS}"))
+                .unwrap();
+            let unbound = rusqlite::params_from_iter(vec![None::<i64>; plan.parameter_count()]);
+            let lines = plan.query_map(unbound, |row| row.get::<_, String>(3)).unwrap();
+            let lines: Vec<String> = lines.map(std::result::Result::unwrap).collect();
+            assert_eq!(lines, [way], "{which}");
+        }
+    }
 }
