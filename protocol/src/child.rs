@@ -148,6 +148,9 @@ pub struct ResolvedDefinition {
     /// Things this build cannot execute yet, each a sentence that names the node: a start must refuse when not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<String>,
+    /// Why the graph's agent steps cannot be executed without a session here: no agent is configured, or it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_problem: Option<String>,
     /// Warnings for `piw check`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -224,6 +227,12 @@ pub enum ChildBody {
     /// An attempt ended with another outcome; otherwise as `node.finished`.
     #[serde(rename = "node.failed")]
     NodeFailed(Box<NodeFinish>),
+    /// The prompt of the running agent step is made: shown from now on, whoever executes the step.
+    #[serde(rename = "node.prompted")]
+    NodePrompted {
+        /// The whole text for the model.
+        prompt: ValueRef,
+    },
     /// Updates of the running attempt.
     #[serde(rename = "node.update")]
     NodeUpdate {

@@ -131,6 +131,15 @@ pub struct NodeSnapshot {
     pub callbacks: Vec<String>,
 }
 
+impl NodeSnapshot {
+    /// Whether an agent node asks for one visible reply instead of submitted JSON.
+    #[must_use]
+    pub fn replies_visibly(&self) -> bool {
+        let form = self.expected_output.as_ref().and_then(|expected| expected.get("type"));
+        form.and_then(Value::as_str) == Some("assistantMessage")
+    }
+}
+
 /// One outgoing edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EdgeSnapshot {

@@ -189,14 +189,14 @@ fn megabytes_of_output_are_bounded_and_daemons_die_with_the_node() {
 }
 
 #[test]
-fn agent_steps_are_refused_at_start() {
+fn agent_steps_that_need_a_session_are_refused_at_start() {
     let home = Home::new();
     refused(
         &home,
         "asks",
-        "import { agent, defineWorkflow } from 'piw';\nexport default defineWorkflow({ name: 'asks', startAt: 'think', nodes: { \
-         think: agent({ prompt: () => 'think', expectedOutput: 'a thought' }) }, edges: [] });",
-        &["think", "agent"],
+        "import { agent, assistantMessage, defineWorkflow } from 'piw';\nexport default defineWorkflow({ name: 'asks', startAt: 'think', nodes: { \
+         think: agent({ prompt: () => 'think', expectedOutput: assistantMessage() }) }, edges: [] });",
+        &["think", "needs a session"],
     );
 }
 

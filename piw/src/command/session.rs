@@ -178,9 +178,8 @@ fn refused(outcome: Decision, error: &OperationError) -> Failure {
         Decision::Unavailable => Exit::Unavailable,
         Decision::Rejected => match error.reason.as_str() {
             "workflow_not_found" => Exit::NotFound,
-            "workflow_refused" | "workflow_timed_out" | "workflow_crashed" | "unsupported" | "state_violated" => {
-                Exit::Failed
-            }
+            "workflow_refused" | "workflow_timed_out" | "workflow_crashed" | "unsupported" | "agent_unavailable"
+            | "state_violated" => Exit::Failed,
             "workflow_reference" | "input_refused" | "input_too_large" | "invalid_request" => Exit::Usage,
             _ => Exit::Conflict,
         },

@@ -3,7 +3,7 @@
 //! A bad field is reported and the others count. Saving keeps comments, order and keys that this version does not know.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::keymap::Binding;
 use super::theme::choice::Wanted;
@@ -28,16 +28,8 @@ pub struct Config {
     pub problems: Vec<String>,
 }
 
-/// Where the file is: `PIW_CONFIG_PATH`, else `piw/config.toml` in `XDG_CONFIG_HOME` or `~/.config`.
-#[must_use]
-pub fn path(var: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let set = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("PIW_CONFIG_PATH").or_else(|| {
-        let base = set("XDG_CONFIG_HOME").filter(|base| base.is_absolute());
-        base.or_else(|| set("HOME").map(|home| home.join(".config")))
-            .map(|base| base.join("piw/config.toml"))
-    })
-}
+/// Where the file is: the server's children look for their agent in the same one.
+pub use piw_runner::config_path as path;
 
 /// Reads the file; one that does not exist says nothing.
 #[must_use]
@@ -298,24 +290,5 @@ mod tests {
         save(&path, &theme("vesper")).unwrap();
         assert_eq!(load(&path).theme.name.as_deref(), Some("vesper"));
         assert_eq!(load(&dir.path().join("none.toml")), Config::default());
-    }
-
-    #[test]
-    fn the_place_follows_the_environment() {
-        let with = |pairs: &'static [(&str, &str)]| {
-            path(move |name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
-        };
-        assert_eq!(
-            with(&[("PIW_CONFIG_PATH", "/x.toml"), ("HOME", "/h")]),
-            Some("/x.toml".into())
-        );
-        assert_eq!(
-            with(&[("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")]),
-            Some("/c/piw/config.toml".into())
-        );
-        assert_eq!(
-            with(&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")]),
-            Some("/h/.config/piw/config.toml".into())
-        );
     }
 }

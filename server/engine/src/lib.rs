@@ -14,6 +14,7 @@
 //! | [`lifecycle`] | which command a run takes in which state |
 //! | [`display`] | status, activity and controls that renderers show |
 //! | [`effect`] | effect keys, reservations, settlements |
+//! | [`prompt`] | the text that a model gets for a step |
 //! | [`update`], [`progress`] | published updates, their limits, the time that is left |
 //! | [`value`], [`title`], [`text`] | JSON value rules, run titles, bounds of free text |
 //! | [`names`], [`problem`], [`locate`], [`limits`] | names, problems and their lines, bounds |
@@ -31,6 +32,7 @@ pub mod machine;
 pub mod names;
 pub mod problem;
 pub mod progress;
+pub mod prompt;
 pub mod raw;
 pub mod route;
 #[cfg(test)]

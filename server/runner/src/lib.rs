@@ -12,4 +12,5 @@ mod roles;
 pub mod script;
 pub mod sdk;
 
+pub use exec::agent::config::path as config_path;
 pub use roles::{run_resolver, run_runner};

@@ -37,8 +37,8 @@ fn examples_type_check() {
             std::fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
         }
     }
-    let guide = std::fs::read_to_string(root.join("docs/authoring.md")).unwrap();
-    for block in guide.split("```ts\n").skip(1) {
+    let guide = ["docs/authoring.md", "docs/agents.md"].map(|name| std::fs::read_to_string(root.join(name)).unwrap());
+    for block in guide.iter().flat_map(|text| text.split("```ts\n").skip(1)) {
         let text = block.split("```").next().unwrap();
         let name = text.lines().next().unwrap().trim_start_matches("// ");
         std::fs::write(dir.path().join(name), text).unwrap();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use piw_protocol::child::{RESOLVE_SCHEMA, ResolveInput, ResolveRequest, ValueRef};
+use piw_protocol::definition::{DefinitionSnapshot, NodeType};
 use piw_protocol::envelope::{Outcome, Request};
 use piw_protocol::ops::RunStart;
 use piw_protocol::run::SourceRef;
@@ -47,6 +48,11 @@ impl Server {
         let resolved = self
             .resolve_run(start.workflow, project_path.clone(), input, &identity.client_id)
             .await?;
+        if start.session_id.is_some() && asks_a_model(&resolved.definition) {
+            let message = "agent steps of a run that belongs to a session cannot be executed by this build yet; start it \
+                           without a session";
+            return Err(Answer::refuse(Outcome::Rejected, "unsupported", &message));
+        }
         let new = NewRun {
             project_path,
             session_id: start.session_id,
@@ -97,6 +103,13 @@ impl Server {
         if !resolved.definition.unsupported.is_empty() {
             let message = resolved.definition.unsupported.join("\n");
             return Err(Answer::refuse(Outcome::Rejected, "unsupported", &message));
+        }
+        if let Some(problem) = &resolved.definition.agent_problem {
+            let message = format!(
+                "workflow \"{}\" has agent steps, but {problem}",
+                resolved.definition.definition.name
+            );
+            return Err(Answer::refuse(Outcome::Rejected, "agent_unavailable", &message));
         }
         let input = self.resolved_input(&resolved, owner).await?;
         let definition = resolved.definition;
@@ -155,6 +168,10 @@ pub(super) fn project_directory(path: &str) -> Result<String, Answer> {
             "the project directory {path:?} leads to a path that is no UTF-8 text"
         ))
     })
+}
+
+fn asks_a_model(definition: &DefinitionSnapshot) -> bool {
+    definition.nodes.values().any(|node| node.node_type == NodeType::Agent)
 }
 
 /// What a failed resolution means to the client.

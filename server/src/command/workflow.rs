@@ -25,7 +25,11 @@ impl Server {
                 definition_digest: definition.definition_digest,
                 sources: definition.sources,
                 unsupported: definition.unsupported,
-                warnings: definition.warnings,
+                warnings: definition
+                    .warnings
+                    .into_iter()
+                    .chain(definition.agent_problem)
+                    .collect(),
             }),
             Err(answer) => answer,
         }

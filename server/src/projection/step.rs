@@ -244,6 +244,9 @@ impl StepMaker<'_> {
             "statusDetail",
             attempt.status_detail.map(|detail| cut(&detail, TEXT_LIMIT)).into(),
         );
+        if attempt.prompt.is_some() {
+            put("prompt", contents.stored(attempt.prompt).to_wire());
+        }
         if attempt.ends {
             put("outcome", attempt.outcome.into());
             put("activeMs", attempt.active_ms.into());

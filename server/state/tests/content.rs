@@ -189,6 +189,32 @@ async fn a_notification_is_created_once_a_visit() {
 }
 
 #[tokio::test]
+async fn a_prompt_belongs_to_the_unfinished_attempt() {
+    let mut place = Place::new();
+    let state = place.serve().await;
+    start(&state, &Flow::new("a").compute("a"), "k").await;
+    let mut runner = Runner::launch(&state).await;
+    accepted(&runner.begin("a", 1).await);
+    let prompted = |text: &str| ChildBody::NodePrompted {
+        prompt: ValueRef::Inline(json!(text)),
+    };
+    accepted(&runner.send(prompted("Judge \"this\".")).await);
+    let stored: (String, i64) = state
+        .read(|db| {
+            Ok(db.query_row(
+                "SELECT a.prompt_json, count(e.seq) FROM node_attempts a JOIN events e ON e.attempt = a.id AND e.type = 'node.prompted'",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?)
+        })
+        .await
+        .expect("the prompt");
+    assert_eq!(stored, ("\"Judge \\\"this\\\".\"".to_owned(), 1));
+    runner.attempt = Some("other".to_owned());
+    assert!(rejected(&runner.send(prompted("late")).await).contains("unfinished attempt"));
+}
+
+#[tokio::test]
 async fn a_value_without_canonical_form_is_refused_not_an_error_of_the_database() {
     let mut place = Place::new();
     let state = place.serve().await;

@@ -16,8 +16,8 @@
 //! | `wait` | is a checkpoint |
 //! | `fail` | fails |
 //!
-//! Every execution appends the node's name to the file `log` in the project directory. Special scripts: `!refuse`, `!unsupported`,
-//! `!die`, `!slow` (resolves once `resolve.go` exists).
+//! Every execution appends the node's name to the file `log` in the project directory. Special scripts: `!refuse`,
+//! `!unsupported`, `!agentless`, `!die`, `!slow` (resolves once `resolve.go` exists).
 #![expect(unsafe_code, reason = "descriptor 3 has no safe constructor")]
 
 use std::collections::BTreeMap;
@@ -217,10 +217,11 @@ fn resolver(channel: &mut Channel) {
         title: Some("A title".to_owned()),
         input,
         unsupported: if script == "!unsupported" {
-            vec!["node one is an agent step, which this version cannot execute".to_owned()]
+            vec!["node one is a human decision, which this version cannot execute".to_owned()]
         } else {
             Vec::new()
         },
+        agent_problem: (script == "!agentless").then(|| "no agent is configured".to_owned()),
         warnings: Vec::new(),
     })));
 }

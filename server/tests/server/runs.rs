@@ -131,7 +131,14 @@ fn starts_that_cannot_be_are_refused_with_their_cause_and_a_receipt() {
     assert_eq!(error.cause.unwrap().message, "line 3: nonsense");
     let error = refused(&world.payload("!unsupported"), "2");
     assert_eq!(error.reason, "unsupported");
-    assert!(error.message.contains("node one is an agent step"));
+    assert!(error.message.contains("node one is a human decision"));
+    let error = refused(&world.payload("!agentless"), "2b");
+    assert_eq!(error.reason, "agent_unavailable");
+    assert!(
+        error.message.contains("has agent steps, but no agent is configured"),
+        "{}",
+        error.message
+    );
     let error = refused(&world.payload("!die"), "3");
     assert_eq!(error.reason, "workflow_crashed");
     assert!(error.message.contains("exit status: 3"), "{}", error.message);

@@ -398,11 +398,13 @@ fn what_is_not_built_yet_is_named() {
         .with("ask", NodeType::Agent)
         .with("decide", NodeType::Checkpoint)
         .edge("ask", "decide");
+    raw.nodes[0].expected_output = Some(json!({ "type": "assistantMessage" }));
     raw.nodes[1].human_decision = Some(json!({ "choices": ["yes"] }));
     raw.has_settings = true;
     let definition = compile(&raw).unwrap();
     let expected = [
-        "node \"ask\" is an agent step, which this build cannot execute yet",
+        "node \"ask\" asks for a visible reply (assistantMessage), which needs a session; this build cannot drive one yet, \
+         so ask for JSON with a text as expectedOutput",
         "node \"decide\" is a human decision, which this build cannot execute yet",
         "workflow \"w\" declares live settings, which this build cannot execute yet",
     ];

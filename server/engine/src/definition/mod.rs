@@ -240,8 +240,14 @@ impl Definition {
     #[must_use]
     pub fn unsupported(&self) -> Vec<String> {
         let nodes = self.nodes.iter().filter_map(|node| match node.spec.node_type {
-            NodeType::Agent => Some(format!(
-                "node \"{}\" is an agent step, which this build cannot execute yet",
+            NodeType::Agent if node.spec.replies_visibly() => Some(format!(
+                "node \"{}\" asks for a visible reply (assistantMessage), which needs a session; this build cannot drive one \
+                 yet, so ask for JSON with a text as expectedOutput",
+                node.id
+            )),
+            NodeType::Agent if node.spec.allowed_tools.is_some() => Some(format!(
+                "node \"{}\" limits the agent's tools (allowedTools), which cannot be enforced on an agent command; limit them \
+                 in the command itself and leave allowedTools out",
                 node.id
             )),
             NodeType::Checkpoint if node.spec.human_decision.is_some() => Some(format!(

@@ -343,6 +343,7 @@ fn name(body: &ChildBody) -> &'static str {
         ChildBody::NodeStarted(_) => "node.started",
         ChildBody::NodeFinished(_) => "node.finished",
         ChildBody::NodeFailed(_) => "node.failed",
+        ChildBody::NodePrompted { .. } => "node.prompted",
         ChildBody::NodeUpdate { .. } => "node.update",
         ChildBody::RunParked { .. } => "run.parked",
         ChildBody::RunFinished(_) => "run.finished",

@@ -9,11 +9,13 @@
 //! | [`planning`] | proposals: mapped inputs, validated exits, budgets, details |
 //! | [`node`] | one attempt: dispatch by kind, outcomes, errors |
 //! | [`action`], [`shell`], [`passive`] | the kinds with something to do beyond a callback |
+//! | [`agent`] | steps that a model does |
 //! | [`effect`] | reserve, read back, adopt, settle |
 //! | [`publish`] | updates |
 //! | [`command`], [`batch`] | processes |
 
 pub(crate) mod action;
+pub(crate) mod agent;
 pub(crate) mod batch;
 pub(crate) mod command;
 pub(crate) mod effect;

@@ -217,7 +217,8 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             (NodeType::Action, _) => self.action(running).await,
             (NodeType::Notify, _) => self.notify(running).await,
             (NodeType::Checkpoint, _) if spec.human_decision.is_none() => self.checkpoint(running).await,
-            (NodeType::Agent | NodeType::Checkpoint, _) => {
+            (NodeType::Agent, _) => self.agent(running).await,
+            (NodeType::Checkpoint, _) => {
                 let message = format!(
                     "node \"{}\" is of a kind that this build cannot execute",
                     attempt.node.id

@@ -1,6 +1,7 @@
 //! The resolver and runner roles as the server uses them: real processes on a socket, answered by a server in miniature.
 #![cfg(test)]
 
+mod agent;
 mod builtin;
 mod processes;
 mod resolver;

@@ -135,14 +135,22 @@ fn a_graph_larger_than_a_message_is_resolved() {
 #[test]
 fn what_cannot_be_executed_yet_is_named() {
     let project = Project::new(
-        "import { defineWorkflow, agent } from 'piw';
-         export default defineWorkflow({ name: 'w', startAt: 'ask', nodes: { ask: agent({ prompt: 'hi', expectedOutput: 'json' }) }, edges: [] });",
+        "import { defineWorkflow, agent, assistantMessage } from 'piw';
+         export default defineWorkflow({ name: 'w', startAt: 'say', nodes: {
+           say: agent({ prompt: 'hi', expectedOutput: assistantMessage() }),
+           limited: agent({ prompt: 'hi', expectedOutput: 'json', allowedTools: ['read'] }),
+           free: agent({ prompt: 'hi', expectedOutput: { type: 'object' } }),
+         }, edges: [{ from: 'say', to: 'limited' }, { from: 'limited', to: 'free' }] });",
     );
-    let resolved = project.resolve(json!(null));
+    let unsupported = project.resolve(json!(null)).unsupported;
+    assert_eq!(unsupported.len(), 2, "{unsupported:?}");
     assert!(
-        resolved.unsupported[0].contains("\"ask\""),
-        "{:?}",
-        resolved.unsupported
+        unsupported[0].contains("\"say\" asks for a visible reply"),
+        "{unsupported:?}"
+    );
+    assert!(
+        unsupported[1].contains("\"limited\" limits the agent's tools"),
+        "{unsupported:?}"
     );
 }
 

@@ -262,6 +262,7 @@ fn decide(
         }
         ChildBody::RunFinished(finish) => step::run_finished(tx, live, finish, prepared, loaded),
         ChildBody::RunParked { reason, message } => parked(tx, live, reason, message),
+        ChildBody::NodePrompted { .. } => step::prompted(tx, live, message.attempt_id.as_deref(), prepared),
         ChildBody::NodeUpdate { updates } => updates::publish(tx, live, message.attempt_id.as_deref(), updates),
         ChildBody::Notification {
             kind,

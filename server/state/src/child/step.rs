@@ -28,6 +28,7 @@ const ATTEMPT_ID_BYTES: usize = 128;
 /// The values of a message, encoded and hashed on the caller's side.
 #[derive(Default)]
 pub(super) struct Prepared {
+    prompt: Option<value::Prepared>,
     output: Option<value::Prepared>,
     details: Option<value::Prepared>,
     leaves: Vec<value::Prepared>,
@@ -52,6 +53,10 @@ impl Prepared {
             ChildBody::NodeStarted(start) => Self::default().start(start),
             ChildBody::RunFinished(finish) => Self::default().finish(finish),
             ChildBody::NodeFinished(finish) | ChildBody::NodeFailed(finish) => Self::node(finish),
+            ChildBody::NodePrompted { prompt } => Ok(Self {
+                prompt: Some(value::Prepared::value(prompt)?),
+                ..Self::default()
+            }),
             _ => Ok(Self::default()),
         }
     }
@@ -162,6 +167,38 @@ pub(super) fn started(
     let graph = std::sync::Arc::clone(&live.graph);
     live.progress.apply(&graph.definition, &transition);
     accept(tx, live, Bump::Execution)
+}
+
+/// `node.prompted`: what the model of the running agent step is told.
+pub(super) fn prompted(
+    tx: &mut Tx<'_>,
+    mut live: Live,
+    attempt_id: Option<&str>,
+    prepared: Prepared,
+) -> Result<Decided, StateError> {
+    let Some(current) = live
+        .current
+        .clone()
+        .filter(|current| Some(current.id.as_str()) == attempt_id)
+    else {
+        let text = format!("attempt {attempt_id:?} is not the unfinished attempt");
+        return Ok(refuse(tx, live, "attempt", text));
+    };
+    let stored = prepared
+        .prompt
+        .map(|prompt| prompt.store(tx.db, tx.now))
+        .transpose()?
+        .unwrap_or_default();
+    tx.db
+        .prepare_cached("UPDATE node_attempts SET prompt_json = ?2, prompt_blob = ?3 WHERE id = ?1")?
+        .execute((current.key, stored.json, stored.blob))?;
+    let about = About {
+        node: Some(current.node),
+        attempt: Some(current.key),
+        payload: None,
+    };
+    live.event(tx, "node", "node.prompted", about)?;
+    accept(tx, live, Bump::View)
 }
 
 /// `run.finished`: a generation that ends its run without a start.

@@ -52,6 +52,8 @@ pub struct TraceAttempt {
     pub output: Option<StoredValue>,
     /// `{error?, action?, …}`; read for events that end an attempt.
     pub result: Option<StoredValue>,
+    /// What the model is told; read for the event that records it.
+    pub prompt: Option<StoredValue>,
 }
 
 /// Reads events with ordinals in `range` one by one until the visitor breaks.
@@ -67,7 +69,8 @@ pub fn scan(
         "SELECT e.seq, e.at, e.scope, e.type, e.node, e.payload,
                 a.attempt_id, a.visit, a.generation, a.outcome, a.timeout_ms, a.active_ms, a.status_detail,
                 e.type IN ('node.finished', 'node.failed') AS ends,
-                a.output_json, a.output_blob, a.result_json, a.result_blob
+                a.output_json, a.output_blob, a.result_json, a.result_blob,
+                e.type = 'node.prompted' AS prompts, a.prompt_json, a.prompt_blob
            FROM events e LEFT JOIN node_attempts a ON a.id = e.attempt
           WHERE e.resource = ?1 AND e.seq >= ?2 AND e.seq < ?3 ORDER BY e.seq {direction}"
     ))?;
@@ -102,8 +105,8 @@ fn read_event(reader: &Reader, row: &Row<'_>) -> Result<TraceRow> {
 
 fn read_attempt(reader: &Reader, row: &Row<'_>) -> Result<TraceAttempt> {
     let ends: bool = row.get(13)?;
-    let value = |what, json: usize| -> Result<Option<StoredValue>> {
-        if !ends {
+    let value = |what, read: bool, json: usize| -> Result<Option<StoredValue>> {
+        if !read {
             return Ok(None);
         }
         let text = row.get_ref(json)?.as_str_or_null().map_err(rusqlite::Error::from)?;
@@ -123,8 +126,9 @@ fn read_attempt(reader: &Reader, row: &Row<'_>) -> Result<TraceAttempt> {
         active_ms: milliseconds(11)?,
         status_detail: row.get(12)?,
         ends,
-        output: value("output", 14)?,
-        result: value("result", 16)?,
+        output: value("output", ends, 14)?,
+        result: value("result", ends, 16)?,
+        prompt: value("prompt", row.get(18)?, 19)?,
     })
 }
 

@@ -237,7 +237,7 @@ fn timed_out(spec: &ShellSpec, run: &Finished, timeout: Option<Duration>) -> Str
 }
 
 /// The end of what a command wrote to standard error.
-fn last_words(run: &Finished) -> String {
+pub(crate) fn last_words(run: &Finished) -> String {
     const LINES: usize = 5;
     const CHARS: usize = 1000;
     let text = run.stderr.text.trim_end();

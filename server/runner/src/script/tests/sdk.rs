@@ -337,20 +337,23 @@ async fn resource_managers_can_be_defined() {
     assert_eq!(project.load("m.workflow.ts", text).await.unwrap().1.raw.name, "m");
 }
 
-/// Every example of the authoring guide loads and passes the graph check.
+/// Every example of the guides loads and passes the graph check.
 #[tokio::test]
-async fn the_examples_of_the_guide_load() {
-    let guide = include_str!("../../../../../docs/authoring.md");
+async fn the_examples_of_the_guides_load() {
+    let guides = [
+        include_str!("../../../../../docs/authoring.md"),
+        include_str!("../../../../../docs/agents.md"),
+    ];
     let project = Project::new();
     let mut names = Vec::new();
-    for block in guide.split("```ts\n").skip(1) {
+    for block in guides.iter().flat_map(|guide| guide.split("```ts\n").skip(1)) {
         let text = block.split("```").next().unwrap();
         let name = text.lines().next().unwrap().trim_start_matches("// ");
         assert!(name.ends_with(".workflow.ts"), "{name}");
         project.write(name, text);
         names.push(name.to_owned());
     }
-    assert_eq!(names.len(), 4);
+    assert_eq!(names.len(), 5);
     for name in names {
         let loaded = project
             .host()

@@ -73,6 +73,6 @@ impl Project {
 
 /// The import line of workflows in tests.
 pub fn imports() -> &'static str {
-    "import { defineWorkflow, compute, action, shell, notify, checkpoint, includeWorkflow, idempotentEffect, \
+    "import { defineWorkflow, compute, action, shell, agent, decision, decisionEdge, assistantMessage, notify, checkpoint, includeWorkflow, idempotentEffect, \
      observedEffect, manualEffect, runCommandBatch } from 'piw';"
 }

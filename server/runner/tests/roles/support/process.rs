@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -28,14 +29,16 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts `resolver` or `runner`.
-    pub fn start(role: &str) -> Self {
+    /// Starts `resolver` or `runner`. The user's configuration is `config.toml` in the project.
+    pub fn start(role: &str, project: &Path) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "role_process", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
+            .env("PIW_CONFIG_PATH", project.join("config.toml"))
+            .env_remove("PIW_AGENT_COMMAND")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         prepare(
@@ -117,7 +120,7 @@ pub fn resolve(project: &Project, workflow: &str, input: Option<Value>) -> Resol
 pub fn resolve_with(project: &Project, workflow: &str, input: Option<ResolveInput>) -> ResolveResponse {
     let scratch = project.path().join("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
-    let mut role = Role::start("resolver");
+    let mut role = Role::start("resolver", &project.path());
     role.send(&ResolveRequest {
         schema: RESOLVE_SCHEMA.to_owned(),
         workflow: workflow.to_owned(),

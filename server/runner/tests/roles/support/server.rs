@@ -1,6 +1,7 @@
 //! The state of one run and the answers to its runners.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -85,6 +86,8 @@ pub struct Server {
     /// What user code printed.
     pub printed: String,
     pub notifications: Vec<String>,
+    /// What models were told, once an attempt.
+    pub prompts: Vec<String>,
 }
 
 impl Server {
@@ -118,6 +121,7 @@ impl Server {
             registered: Vec::new(),
             printed: String::new(),
             notifications: Vec::new(),
+            prompts: Vec::new(),
         }
     }
 
@@ -130,7 +134,7 @@ impl Server {
     pub fn run_with(&mut self, mut act: impl FnMut(&ChildMessage, &mut Self) -> Act) -> End {
         self.generation += 1;
         self.parked = None;
-        let mut role = Role::start("runner");
+        let mut role = Role::start("runner", Path::new(&self.project));
         role.send(&self.launch());
         let mut messages = Vec::new();
         while let Some(message) = role.next::<ChildMessage>() {
@@ -373,6 +377,7 @@ impl Server {
                 self.progress.apply(&self.definition, &transition);
                 self.finished = Some(finish);
             }
+            ChildBody::NodePrompted { prompt } => self.prompts.push(self.value(&prompt).as_str().unwrap().to_owned()),
             ChildBody::NodeUpdate { updates } => self.updates.extend(updates),
             ChildBody::RunParked { reason, message } => self.parked = Some((reason, message)),
             ChildBody::Notification { message, .. } => self.notifications.push(message),
