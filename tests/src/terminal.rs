@@ -141,13 +141,28 @@ impl Terminal {
     /// # Panics
     /// When the screen does not show it.
     pub fn click(&mut self, text: &str) {
+        let (column, row) = self.place(text);
+        self.send(format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m").as_bytes());
+    }
+
+    /// Turns the wheel over the first place that shows `text`.
+    ///
+    /// # Panics
+    /// When the screen does not show it.
+    pub fn wheel(&mut self, text: &str, down: bool) {
+        let (column, row) = self.place(text);
+        let button = if down { 65 } else { 64 };
+        self.send(format!("\x1b[<{button};{column};{row}M").as_bytes());
+    }
+
+    /// Column and row, from 1, of the first place that shows `text`.
+    fn place(&self, text: &str) -> (usize, usize) {
         let screen = self.screen();
         let found = screen.lines().enumerate().find_map(|(row, line)| {
             let (before, _) = line.split_once(text)?;
-            Some((row + 1, before.chars().count() + 1))
+            Some((before.chars().count() + 1, row + 1))
         });
-        let (row, column) = found.unwrap_or_else(|| panic!("{text:?} is not on the screen:\n{screen}"));
-        self.send(format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m").as_bytes());
+        found.unwrap_or_else(|| panic!("{text:?} is not on the screen:\n{screen}"))
     }
 
     /// The text on the screen.
@@ -173,6 +188,50 @@ impl Terminal {
                 }
                 Err(_) => panic!("gave up waiting until {what}; the screen:\n{}", self.screen()),
             }
+        }
+    }
+
+    /// Waits until a text is on the screen.
+    ///
+    /// # Panics
+    /// When it does not come within a minute.
+    pub fn wait_for(&mut self, text: &str) {
+        if !self.screen().contains(text) {
+            self.wait(&format!("{text:?} is shown"), |screen| screen.contains(text));
+        }
+    }
+
+    /// Types bytes once the program is at rest; returns the time until the end of the frame that they led to.
+    ///
+    /// # Panics
+    /// When no frame comes within a minute.
+    pub fn frame_after(&mut self, keys: &[u8]) -> Duration {
+        const END: &[u8] = b"\x1b[?2026l";
+        self.settle();
+        let begun = Instant::now();
+        self.send(keys);
+        let mut seen = Vec::new();
+        loop {
+            let left = (begun + crate::wait::DEADLINE).saturating_duration_since(Instant::now());
+            let Ok((at, bytes)) = self.output.recv_timeout(left) else {
+                panic!(
+                    "no frame after {:?}; the screen:\n{}",
+                    String::from_utf8_lossy(keys),
+                    self.screen()
+                );
+            };
+            self.take(&bytes);
+            seen.extend_from_slice(&bytes);
+            if seen.windows(END.len()).any(|window| window == END) {
+                return at - begun;
+            }
+        }
+    }
+
+    /// Reads output until none comes for longer than two frames.
+    pub fn settle(&mut self) {
+        while let Ok((_, bytes)) = self.output.recv_timeout(Duration::from_millis(40)) {
+            self.take(&bytes);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Throughput bars of the product are ratios to this rate, measured in the same run on the same disk.
 
 mod retention;
+mod stored;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use crate::state::{State, StateOptions};
 use crate::writer::Tx;
 
 pub use retention::{Purging, purging};
+pub use stored::{ended_runs, long_run};
 
 /// Steps over which the write-ahead log is measured.
 const WAL_SAMPLE: u64 = 500;
@@ -117,7 +119,9 @@ impl Bench {
     async fn new(dir: &Path) -> Result<Self, StateError> {
         let state = State::open(StateOptions::new(dir)).map_err(|error| StateError::Io(error.to_string()))?;
         take_epoch(&state).await?;
-        state.start_run(command("start"), new_run()?).await?;
+        state
+            .start_run(command(&uuid::Uuid::now_v7().to_string()), new_run(&two_nodes(), None)?)
+            .await?;
         let claimed = state
             .claim_next(None)
             .await?
@@ -135,7 +139,7 @@ impl Bench {
             script: Script::new(claimed.claim),
             wal: dir.join(format!("{FILE_NAME}-wal")),
         };
-        let message = bench.script.begin();
+        let message = bench.script.begin("a");
         bench.commit(&message)?;
         Ok(bench)
     }
@@ -148,6 +152,13 @@ impl Bench {
 
     fn commit(&mut self, message: &ChildMessage) -> Result<(), StateError> {
         self.db.execute_batch("BEGIN IMMEDIATE")?;
+        let reply = self.apply(message)?;
+        self.db.execute_batch("COMMIT")?;
+        self.script.take(&reply)
+    }
+
+    /// Applies a message inside the open transaction.
+    fn apply(&mut self, message: &ChildMessage) -> Result<ServerReply, StateError> {
         let (now, steady) = (self.clock.wall_ms(), self.clock.steady_ms());
         if let Some(own) = &self.own {
             let at = crate::lease::Moment {
@@ -169,9 +180,7 @@ impl Bench {
             changes: Changes::default(),
         };
         tx.cache.begin_job();
-        let reply = child::apply_alone(&mut tx, &self.script.claim, message)?;
-        self.db.execute_batch("COMMIT")?;
-        self.script.take(&reply)
+        child::apply_alone(&mut tx, &self.script.claim, message)
     }
 
     fn checkpoint(&self) -> Result<(), StateError> {
@@ -210,13 +219,14 @@ pub async fn writer_rate(dir: &Path, runs: u32, steps: u64) -> Result<f64, State
     take_epoch(&state).await?;
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..runs {
-        state.start_run(command(&format!("start {number}")), new_run()?).await?;
+        let new = new_run(&two_nodes(), None)?;
+        state.start_run(command(&format!("start {number}")), new).await?;
         let claimed = state
             .claim_next(None)
             .await?
             .ok_or_else(|| StateError::Invalid("nothing to claim".to_owned()))?;
         let mut script = Script::new(claimed.claim);
-        let reply = state.apply_child(&script.claim.clone(), script.begin()).await?;
+        let reply = state.apply_child(&script.claim.clone(), script.begin("a")).await?;
         script.take(&reply)?;
         let state = state.clone();
         tasks.spawn(async move {
@@ -280,8 +290,8 @@ impl Script {
         }
     }
 
-    fn begin(&self) -> ChildMessage {
-        self.message(ChildBody::NodeStarted(start(&self.attempt, 1)))
+    fn begin(&self, node: &str) -> ChildMessage {
+        self.message(ChildBody::NodeStarted(start(&self.attempt, node, 1)))
     }
 
     /// The running node finishes and the next one starts.
@@ -289,20 +299,14 @@ impl Script {
         self.number += 1;
         let next = uuid::Uuid::now_v7().to_string();
         let attempt = std::mem::replace(&mut self.attempt, next);
-        let node = if self.number % 2 == 1 { "a" } else { "b" };
-        self.message(ChildBody::NodeFinished(Box::new(NodeFinish {
-            attempt_id: attempt,
-            node_id: node.to_owned(),
-            outcome: NodeOutcome::Ok,
-            output: ValueRef::Inline(json!({ "n": self.number })),
-            error: None,
-            action: None,
-            status_detail: None,
-            active_ms: 1,
-            settle: None,
-            leaves: Vec::new(),
-            next: Next::Start(start(&self.attempt, self.number + 1)),
-        })))
+        let next = Next::Start(start(
+            &self.attempt,
+            loop_of_two(self.number + 1),
+            u32::try_from((self.number + 1).div_ceil(2)).unwrap_or(u32::MAX),
+        ));
+        let output = ValueRef::Inline(json!({ "n": self.number }));
+        let done = finish(&attempt, loop_of_two(self.number), output, next);
+        self.message(ChildBody::NodeFinished(Box::new(done)))
     }
 
     fn message(&self, body: ChildBody) -> ChildMessage {
@@ -327,12 +331,16 @@ impl Script {
     }
 }
 
-/// The start of the attempt after `done` steps: two nodes that follow each other in a loop.
-fn start(attempt_id: &str, number: u64) -> NodeStart {
+/// The node of a step, numbered from 1, of two nodes that follow each other in a loop.
+fn loop_of_two(step: u64) -> &'static str {
+    if step % 2 == 1 { "a" } else { "b" }
+}
+
+fn start(attempt_id: &str, node: &str, visit: u32) -> NodeStart {
     NodeStart {
         attempt_id: attempt_id.to_owned(),
-        node_id: if number % 2 == 1 { "a" } else { "b" }.to_owned(),
-        visit: u32::try_from(number.div_ceil(2)).unwrap_or(u32::MAX),
+        node_id: node.to_owned(),
+        visit,
         status_detail: None,
         timeout_ms: Some(piw_engine::limits::DEFAULT_TIMEOUT_MS),
         enters: Vec::new(),
@@ -340,7 +348,38 @@ fn start(attempt_id: &str, number: u64) -> NodeStart {
     }
 }
 
-fn new_run() -> Result<NewRun, StateError> {
+fn finish(attempt_id: &str, node: &str, output: ValueRef, next: Next) -> NodeFinish {
+    NodeFinish {
+        attempt_id: attempt_id.to_owned(),
+        node_id: node.to_owned(),
+        outcome: NodeOutcome::Ok,
+        output,
+        error: None,
+        action: None,
+        status_detail: None,
+        active_ms: 1,
+        settle: None,
+        leaves: Vec::new(),
+        next,
+    }
+}
+
+/// Two nodes in a loop.
+fn two_nodes() -> RawDefinition {
+    let edge = |from: &str, to: &str| RawEdge {
+        from: from.to_owned(),
+        to: Some(to.to_owned()),
+        switch: None,
+    };
+    definition(&["a", "b"], vec![edge("a", "b"), edge("b", "a")])
+}
+
+/// One node, and the end.
+fn one_node() -> RawDefinition {
+    definition(&["only"], Vec::new())
+}
+
+fn definition(nodes: &[&str], edges: Vec<RawEdge>) -> RawDefinition {
     let node = |id: &str| RawNode {
         id: id.to_owned(),
         node_type: NodeType::Compute,
@@ -355,31 +394,29 @@ fn new_run() -> Result<NewRun, StateError> {
         notify_kind: None,
         callbacks: vec!["run".to_owned()],
     };
-    let edge = |from: &str, to: &str| RawEdge {
-        from: from.to_owned(),
-        to: Some(to.to_owned()),
-        switch: None,
-    };
-    let source = SourceRef::File {
-        path: "/bench.workflow.ts".to_owned(),
-        hash: "0".repeat(64),
-    };
-    let raw = RawDefinition {
+    RawDefinition {
         name: "bench".to_owned(),
-        source: source.clone(),
+        source: SourceRef::File {
+            path: "/bench.workflow.ts".to_owned(),
+            hash: "0".repeat(64),
+        },
         contract_id: None,
-        start_at: "a".to_owned(),
+        start_at: nodes[0].to_owned(),
         max_steps: Some(1_000_000.0),
         has_input: false,
         title: None,
         has_title: false,
-        nodes: vec![node("a"), node("b")],
-        edges: vec![edge("a", "b"), edge("b", "a")],
+        nodes: nodes.iter().map(|id| node(id)).collect(),
+        edges,
         includes: Vec::new(),
         exits: Vec::new(),
         has_settings: false,
-    };
-    let definition = piw_engine::compile(&raw).map_err(|problems| StateError::Invalid(format!("{problems:?}")))?;
+    }
+}
+
+fn new_run(raw: &RawDefinition, title: Option<String>) -> Result<NewRun, StateError> {
+    let source = raw.source.clone();
+    let definition = piw_engine::compile(raw).map_err(|problems| StateError::Invalid(format!("{problems:?}")))?;
     Ok(NewRun {
         project_path: "/".to_owned(),
         session_id: None,
@@ -391,7 +428,7 @@ fn new_run() -> Result<NewRun, StateError> {
                 mounted: Vec::new(),
                 modules: Vec::new(),
             },
-            title: None,
+            title,
             input: ValueRef::null(),
         },
     })

@@ -60,3 +60,50 @@ pub fn paced(nodes: usize) -> String {
     text.push_str("] });\n");
     text
 }
+
+/// A run that waits for an answer.
+pub const WAITS: &str = r#"
+import { checkpoint, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "waits", startAt: "ask", nodes: { ask: checkpoint({ summary: "Go on?", run: () => ({ question: "Go on?" }) }) }, edges: [],
+});
+"#;
+
+/// The edges of a large graph: a chain with a shortcut from every second node, `count` nodes and about 1.5 times as many edges.
+/// The length of the shortcuts differs from node to node.
+#[must_use]
+pub fn edges(count: usize) -> Vec<(usize, Vec<usize>)> {
+    (0..count.saturating_sub(1))
+        .map(|node| {
+            let shortcut = node + 2 + node * 7 % 40;
+            let targets = if node % 2 == 0 && shortcut < count {
+                vec![node + 1, shortcut]
+            } else {
+                vec![node + 1]
+            };
+            (node, targets)
+        })
+        .collect()
+}
+
+/// A workflow with the graph of [`edges`] that goes through every node.
+#[must_use]
+pub fn large(count: usize) -> String {
+    let edges: Vec<String> = edges(count)
+        .into_iter()
+        .map(|(from, targets)| match targets[..] {
+            [next, shortcut] => format!(
+                "{{ from: \"n{from}\", switch: {{ on: \"$output.route\", cases: {{ next: \"n{next}\", skip: \"n{shortcut}\" }} }} }}"
+            ),
+            _ => format!("{{ from: \"n{from}\", to: \"n{}\" }}", targets[0]),
+        })
+        .collect();
+    let nodes: Vec<String> = (0..count).map(|node| format!("n{node}: pass()")).collect();
+    format!(
+        "import {{ compute, defineWorkflow }} from \"piw\";\nconst pass = () => compute({{ run: () => ({{ route: \"next\" }}) \
+         }});\nexport default defineWorkflow({{ name: \"large-graph\", startAt: \"n0\", maxSteps: {count},\nnodes: {{ {} }},\nedges: \
+         [{}] }});\n",
+        nodes.join(", "),
+        edges.join(", "),
+    )
+}

@@ -2,9 +2,7 @@
 //!
 //! `piw-bench [PART…]` with parts `disk startup throughput retention session memory viewer`; all of them when none is named.
 //! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000), `PIW_BENCH_EVENTS` that of the recorded session (default
-//! 1,000,000).
-
-use std::time::Duration;
+//! 1,000,000). `PIW_BENCH_STATE` names a directory with a `state.sqlite` for the viewer that was filled before.
 
 use piw_tests::bench::{disk, retention, session, startup, table, throughput, viewer};
 
@@ -49,8 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rows.extend(throughput::memory_rows());
     }
     if wants("viewer") {
-        rows.extend(viewer::commit_to_frame(20));
-        rows.extend(viewer::idle(Duration::from_secs(10)));
+        for part in viewer::PARTS {
+            let measured = part()?;
+            eprint!("{}", table::markdown(&measured));
+            rows.extend(measured);
+        }
     }
     println!("{}", table::markdown(&rows));
     std::fs::create_dir_all("target")?;

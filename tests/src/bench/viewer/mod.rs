@@ -1,12 +1,35 @@
-//! The viewer in a pseudo-terminal against a real server: commit to frame, idle processor time, memory.
+//! The viewer in a pseudo-terminal against a real server: every bar of its design.
+//!
+//! | module | measures |
+//! | --- | --- |
+//! | this one | commit to frame, processor time while nothing happens |
+//! | [`keys`] | key to frame |
+//! | [`layout`] | drawing large graphs |
+//! | [`stored`] | opening among 10,000 runs, and a run of a million events |
+
+pub mod keys;
+pub mod layout;
+pub mod stored;
 
 use std::time::Duration;
 
 use super::memory;
-use super::table::{Bar, Row};
+use super::table::{Bar, Row, percentile};
 use super::workloads;
 use crate::home::Home;
 use crate::terminal::Terminal;
+
+/// Measures some of the bars.
+pub type Part = fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>;
+
+/// All bars of the viewer, one part after the other.
+pub const PARTS: [Part; 5] = [
+    || Ok(layout::rows()),
+    stored::rows,
+    || Ok(keys::rows()),
+    || Ok(commit_to_frame(20)),
+    || Ok(idle(Duration::from_secs(10))),
+];
 
 /// Commit to frame: from a node's recorded start to the frame that shows it as the current node.
 ///
@@ -45,7 +68,7 @@ pub fn commit_to_frame(nodes: usize) -> Vec<Row> {
         samples.push((seen - begun.as_microsecond()) as f64 / 1e3);
     }
     samples.sort_by(f64::total_cmp);
-    let worst = super::table::percentile(&samples, 0.99);
+    let worst = percentile(&samples, 0.99);
     vec![
         Row::new(
             "node start committed → frame shows it, median",
@@ -64,44 +87,49 @@ fn shows_current(screen: &str, node: &str) -> bool {
     screen.lines().find(is_card).is_some_and(|line| !line.contains('○'))
 }
 
-/// Processor share of an idle server and viewer, and bytes drawn while nothing changes.
+/// Processor share of the server and of viewers while nothing happens, and bytes drawn then.
 ///
 /// # Panics
-/// When the viewer does not come up.
+/// When a viewer does not come up.
 #[must_use]
 pub fn idle(window: Duration) -> Vec<Row> {
     let home = Home::new();
     home.workflow("one-node", workloads::ONE_NODE);
-    let run = home.piw(&["run", "one-node", "--json"]).exits(0).json();
-    let id = run["runId"].as_str().expect("a run id").to_owned();
-    let mut terminal = Terminal::start(&home, &[&id], 40, 120);
-    terminal.wait("the run is shown", |screen| screen.contains("only"));
-    let _ = terminal.bytes_within(Duration::from_secs(2));
-    let viewer = terminal.pid().expect("the viewer runs");
+    home.workflow("waits", workloads::WAITS);
+    let open = |name: &str, shown: &str| {
+        let run = home.piw(&["run", name, "--detach", "--json"]).exits(0).json();
+        let id = run["runId"].as_str().expect("a run id").to_owned();
+        home.wait_for_status(&id, &["completed", "waiting"]);
+        let mut terminal = Terminal::start(&home, &[&id], 40, 120);
+        terminal.wait("the run is shown", |screen| screen.contains(shown));
+        terminal
+    };
+    let mut ended = open("one-node", "completed");
+    let mut waiting = open("waits", "waiting");
     let server = home.server_pid().expect("the server runs");
-    let server_share = memory::processor_share(server, window).expect("the server's counters");
-    let viewer_share = memory::processor_share(viewer, window).expect("the viewer's counters");
+    let pids = [server, ended.pid().expect("it runs"), waiting.pid().expect("it runs")];
+    for terminal in [&mut ended, &mut waiting] {
+        let _ = terminal.bytes_within(Duration::from_secs(1));
+    }
+    let before = pids.map(|pid| memory::processor_time(pid).expect("the process's counters"));
+    let begun = std::time::Instant::now();
     #[expect(clippy::cast_precision_loss, reason = "byte counts are small")]
-    let drawn = terminal.bytes_within(window) as f64;
+    let drawn = ended.bytes_within(window) as f64;
+    let after = pids.map(|pid| memory::processor_time(pid).expect("the process's counters"));
+    let elapsed = begun.elapsed().as_secs_f64();
+    let share = |at: usize| after[at].saturating_sub(before[at]).as_secs_f64() / elapsed * 100.0;
+    let resident = memory::resident_mib(pids[1]).expect("the viewer's memory");
+    let row = |name: &str, unit, bar, value: f64| Row::new(name, unit, Bar::AtMost(bar), &[value]);
     vec![
-        Row::new(
-            "server processor share, idle, one viewer",
+        row("server processor share, idle, two viewers", "%", 0.2, share(0)),
+        row("viewer processor share, finished run", "%", 0.3, share(1)),
+        row(
+            "viewer processor share, run that waits, its clock on screen",
             "%",
-            Bar::AtMost(0.2),
-            &[server_share],
+            0.3,
+            share(2),
         ),
-        Row::new(
-            "viewer processor share, finished run",
-            "%",
-            Bar::AtMost(0.3),
-            &[viewer_share],
-        ),
-        Row::new("bytes drawn while nothing changes", "B", Bar::AtMost(0.0), &[drawn]),
-        Row::new(
-            "viewer resident memory, small run",
-            "MiB",
-            Bar::AtMost(60.0),
-            &[memory::resident_mib(viewer).expect("the viewer's memory")],
-        ),
+        row("bytes drawn while nothing changes", "B", 0.0, drawn),
+        row("viewer resident memory, small run", "MiB", 60.0, resident),
     ]
 }
