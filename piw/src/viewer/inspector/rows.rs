@@ -26,6 +26,8 @@ pub enum Action {
     Toggle(String),
     /// Fetches content.
     Fetch(ArtifactRef),
+    /// Opens the part with this key, of which only a piece is here, and fetches the content that has all of it.
+    OpenWhole(String, ArtifactRef),
     /// Shows the run as it was at a step.
     Seek(u64),
 }
@@ -190,7 +192,10 @@ impl<'a> Rows<'a> {
             self.push(
                 vec![
                     Span::raw(" ".repeat(indent)),
-                    Span::styled(format!("… only the first {SHOWN} lines"), self.theme.muted()),
+                    Span::styled(
+                        format!("… only the first {SHOWN} lines; o opens all of them"),
+                        self.theme.muted(),
+                    ),
                 ],
                 None,
             );

@@ -235,17 +235,22 @@ fn comparison(rows: &mut Rows<'_>, indent: usize, key: &str, index: u64, view: &
 struct Captured<'a> {
     here: &'a str,
     elsewhere: Option<(&'a ArtifactRef, &'static str)>,
+    /// Whether the whole is here and nothing of it was lost when it was recorded.
+    complete: bool,
 }
 
 impl<'a> Captured<'a> {
     fn new(rows: &Rows<'a>, view: &'a StepView, pointer: &'static str, short: &'a str) -> Self {
         let reference = view.result_content.as_ref().map(|content| &content.artifact);
         let loaded = reference.and_then(|reference| rows.run.contents.get(&reference.sha256));
-        let whole = match loaded {
-            Some(Loaded::Ready(Content::Json(value))) => value.pointer(pointer).and_then(Value::as_str),
+        let recorded = match loaded {
+            Some(Loaded::Ready(Content::Json(value))) => Some(value),
             _ => None,
         };
+        let whole = recorded.and_then(|value| value.pointer(pointer)?.as_str());
+        let lost = recorded.and_then(|value| value.pointer(&format!("{pointer}Truncated"))?.as_bool());
         Self {
+            complete: whole.is_some() && lost != Some(true),
             here: whole.unwrap_or(short),
             elsewhere: reference
                 .filter(|_| whole.is_none())
@@ -264,6 +269,13 @@ impl<'a> Captured<'a> {
         let picked = rows.picked.take();
         let from = rows.rows.len();
         rows.lines(indent, key, label, self.here);
+        // The whole is what somebody wants who opens a part.
+        if let Some((reference, _)) = self.elsewhere
+            && !rows.is_open(key, false)
+            && let Some(Action::Toggle(key)) = &rows.rows[from].action
+        {
+            rows.rows[from].action = Some(Action::OpenWhole(key.clone(), reference.clone()));
+        }
         rows.picked = picked;
         rows.stands_for(from, name, || self.whole());
     }
@@ -302,8 +314,12 @@ fn receipt<'a>(rows: &mut Rows<'a>, indent: usize, key: &str, view: &'a StepView
         let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
             continue;
         };
-        let label = if cut { format!("{name} (cut)") } else { name.to_owned() };
         let text = Captured::new(rows, view, pointer, text);
+        let label = match (cut && !text.complete, &text.elsewhere) {
+            (false, _) => name.to_owned(),
+            (true, None) => format!("{name} (cut)"),
+            (true, Some(_)) => format!("{name} (cut, Enter loads all of it)"),
+        };
         text.show(rows, indent, &format!("{key}/{name}"), name, &label);
     }
 }

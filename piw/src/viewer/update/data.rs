@@ -112,7 +112,7 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             result,
         } => {
             decided(model, &command, &run_id, result);
-            Vec::new()
+            open_selected(model).into_iter().collect()
         }
         Message::Terminal(_) | Message::Tick(_) => Vec::new(),
     }
@@ -172,7 +172,7 @@ fn decided(model: &mut Model, command: &Command, run_id: &RunId, result: Result<
                 .as_ref()
                 .is_some_and(|run| run.run_id == *run_id && run.freshness == Freshness::Live);
             if let Some(new) = receipt.new_run_id.filter(|_| shown && model.fixed.is_none()) {
-                // The list shows the new run first; the selection goes there when it arrives.
+                // The new run is what happens now. The selection goes there when the list shows it.
                 model.browser.selected_id = Some(RunId {
                     host: run_id.host,
                     id: new,

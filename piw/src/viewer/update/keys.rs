@@ -438,15 +438,20 @@ pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
             model.inspector.at_end = false;
             Vec::new()
         }
-        Some(RowAction::Fetch(reference)) => model
-            .run
-            .as_mut()
-            .and_then(|run| run.want_content(&reference))
-            .into_iter()
-            .collect(),
+        Some(RowAction::Fetch(reference)) => fetch(model, &reference),
+        Some(RowAction::OpenWhole(key, reference)) => {
+            model.inspector.toggle(&key);
+            model.inspector.at_end = false;
+            fetch(model, &reference)
+        }
         Some(RowAction::Seek(step)) => seek(model, Some(step)),
         None => Vec::new(),
     }
+}
+
+fn fetch(model: &mut Model, reference: &piw_protocol::view::ArtifactRef) -> Vec<Effect> {
+    let run = model.run.as_mut();
+    run.and_then(|run| run.want_content(reference)).into_iter().collect()
 }
 
 fn step_in_time(model: &mut Model, forward: bool) -> Vec<Effect> {
