@@ -3,6 +3,7 @@
 mod hosts;
 mod keys;
 mod markdown;
+mod mouse;
 mod open;
 mod review;
 

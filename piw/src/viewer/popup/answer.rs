@@ -1,7 +1,8 @@
 //! The answer dialog: what is asked above, the editor below. The editor always keeps room; a longer question scrolls.
 
+use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::editor::Editor;
 use crate::text::{fit, width, wrap};
@@ -76,6 +77,25 @@ pub fn area(asked: &Asked, screen: Rect) -> Rect {
     widgets::centered(columns, height, screen)
 }
 
+/// What stands below a valid answer; "Enter sends" and "Esc closes" are buttons.
+const VALID: &str = "valid JSON · Enter sends · Alt-Enter new line · Esc closes";
+
+/// The key of the button below the pointer.
+#[must_use]
+pub fn button(editor: &Editor, area: Rect, at: Position) -> Option<KeyCode> {
+    let inner = inside(area);
+    if at.y + 1 != inner.bottom() || editor.json().is_err() {
+        return None;
+    }
+    let column = usize::from(at.x.checked_sub(inner.x + MARGIN)?);
+    let buttons = [("Enter sends", KeyCode::Enter), ("Esc closes", KeyCode::Esc)];
+    let hit = buttons.into_iter().find(|(text, _)| {
+        let from = VALID.split(text).next().map_or(0, width);
+        (from..from + width(text)).contains(&column)
+    });
+    hit.map(|(_, code)| code)
+}
+
 /// Draws the dialog.
 pub fn draw(asked: &Asked, editor: &Editor, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let inner = widgets::popup("Answer (JSON)", theme, area, buffer);
@@ -99,10 +119,7 @@ pub fn draw(asked: &Asked, editor: &Editor, theme: &Theme, area: Rect, buffer: &
     let field = Rect::new(x, y + 1, room as u16, inner.bottom().saturating_sub(y + 3));
     editor.draw(theme, field, buffer);
     let (state, style) = match editor.json() {
-        Ok(_) => (
-            "valid JSON · Enter sends · Alt-Enter new line · Esc closes".to_owned(),
-            theme.status(Mark::Ok),
-        ),
+        Ok(_) => (VALID.to_owned(), theme.status(Mark::Ok)),
         Err(error) => (format!("not JSON yet: {error}"), theme.error()),
     };
     let scroll = if hidden { "PgUp/PgDn scroll" } else { "" };

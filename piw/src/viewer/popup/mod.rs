@@ -244,7 +244,7 @@ impl Popup {
             Self::Answer { asked, .. } => return answer::area(asked, screen),
             Self::Review { .. } => return review::area(screen),
             Self::Themes { .. } => (
-                36,
+                44,
                 (Theme::names().count() as u16 + 2).min(screen.height.saturating_sub(2)),
             ),
         };
@@ -257,10 +257,10 @@ impl Popup {
         let area = self.area(screen);
         match self {
             Self::Help { part, top } => {
-                let inner = widgets::popup("Help · any other key closes", theme, area, buffer);
+                let inner = widgets::popup("Help · a click does it · any other key closes", theme, area, buffer);
                 let lines = help_lines(*part, look, usize::from(inner.width));
                 let top = (*top).min(lines.len().saturating_sub(usize::from(inner.height)));
-                for (y, line) in (inner.y..inner.bottom()).zip(&lines[top..]) {
+                for (y, (line, _)) in (inner.y..inner.bottom()).zip(&lines[top..]) {
                     buffer.set_line(inner.x, y, line, inner.width);
                 }
                 widgets::scrollbar(theme, lines.len(), top, usize::from(inner.height), area, buffer);
@@ -295,7 +295,7 @@ impl Popup {
             Self::Answer { asked, editor, .. } => answer::draw(asked, editor, theme, area, buffer),
             Self::Review { reviewed, .. } => review::draw(reviewed, theme, screen, buffer),
             Self::Themes { selected, .. } => {
-                let inner = widgets::popup("Theme · Enter keeps · Esc", theme, area, buffer);
+                let inner = widgets::popup("Theme · Enter or a click keeps · Esc", theme, area, buffer);
                 let height = usize::from(inner.height);
                 let top = (selected + 1).saturating_sub(height);
                 for (y, (index, name)) in (inner.y..inner.bottom()).zip(Theme::names().enumerate().skip(top)) {
@@ -375,7 +375,9 @@ fn entry_lines(entry: &Entry, look: &Look<'_>, columns: usize) -> Vec<Line<'stat
     pieces.into_iter().enumerate().map(line).collect()
 }
 
-fn help_lines(part: Part, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+/// The lines of the help, each with the action that it is about.
+#[must_use]
+pub fn help_lines(part: Part, look: &Look<'_>, columns: usize) -> Vec<(Line<'static>, Option<Action>)> {
     let name = match part {
         Part::Browser => "Runs",
         Part::Graph => "Graph",
@@ -383,33 +385,33 @@ fn help_lines(part: Part, look: &Look<'_>, columns: usize) -> Vec<Line<'static>>
     };
     let list = |of: &dyn Fn(&Entry) -> bool| {
         let chosen = ENTRIES.iter().filter(|entry| of(entry));
-        chosen
-            .flat_map(|entry| entry_lines(entry, look, columns))
-            .collect::<Vec<_>>()
+        let lines = chosen.flat_map(|entry| {
+            let lines = entry_lines(entry, look, columns);
+            lines.into_iter().map(|line| (line, Some(entry.action)))
+        });
+        lines.collect::<Vec<_>>()
     };
-    let heading = |text: &str| Line::styled(format!(" {text}"), look.theme.accent());
+    let heading = |text: &str| (Line::styled(format!(" {text}"), look.theme.accent()), None);
+    let gap = || (Line::raw(""), None);
     let mut lines = Vec::new();
     if !look.problems.is_empty() {
         lines.push(heading("The configuration file"));
         for problem in look.problems {
             let pieces = wrap(&clean(problem), columns.saturating_sub(2).max(8));
-            lines.extend(
-                pieces
-                    .into_iter()
-                    .map(|piece| Line::styled(format!(" {piece}"), look.theme.error())),
-            );
+            let told = |piece| (Line::styled(format!(" {piece}"), look.theme.error()), None);
+            lines.extend(pieces.into_iter().map(told));
         }
-        lines.push(Line::raw(""));
+        lines.push(gap());
     }
     let own = list(&|entry| entry.part == Some(part));
     if !own.is_empty() {
         lines.push(heading(name));
         lines.extend(own);
-        lines.push(Line::raw(""));
+        lines.push(gap());
     }
     lines.push(heading("Everywhere"));
     lines.extend(list(&|entry| entry.part.is_none()));
-    lines.extend([Line::raw(""), heading("Other parts")]);
+    lines.extend([gap(), heading("Other parts")]);
     lines.extend(list(&|entry| entry.part.is_some_and(|other| other != part)));
     lines
 }

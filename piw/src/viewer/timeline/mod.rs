@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use super::action::Action;
 use super::clock::{self, Millis};
 use super::hosts::{HostId, Hosts};
 use super::inspector::info::elapsed;
@@ -18,6 +19,9 @@ use crate::text::{clean, counted, fit, width};
 
 /// Columns of the status in front of the track.
 const HEAD: u16 = 22;
+
+/// Columns at the end of a one-line timeline that hold the key of the help, which is a button.
+pub const HELP: u16 = 4;
 
 /// Hints at the end that are shown whatever the width: help and quit.
 const KEPT: usize = 2;
@@ -173,10 +177,16 @@ impl View<'_> {
         self.draw_track(area, buffer);
         let (state, style) = freshness(self.run, self.hosts, theme);
         if area.height == 1 {
-            let room = usize::from(area.width / 4);
+            let help = self.hints.iter().find(|hint| hint.action == Action::Help);
+            let help = help.map(|hint| fit(&hint.keys, usize::from(HELP) - 2).into_owned());
+            let room = usize::from((area.width / 4).saturating_sub(HELP));
             let text = fit(&state, room).into_owned();
-            let x = area.right().saturating_sub(width(&text) as u16 + 1);
+            let x = area.right().saturating_sub(width(&text) as u16 + HELP);
             buffer.set_stringn(x, area.y, text, room, style);
+            if let Some(help) = help {
+                let x = area.right().saturating_sub(width(&help) as u16 + 1);
+                buffer.set_stringn(x, area.y, help, usize::from(HELP), theme.key());
+            }
             return;
         }
         let y = area.y + 1;

@@ -9,6 +9,9 @@ mod search;
 
 use crossterm::event::{Event, KeyEventKind};
 
+#[cfg(test)]
+pub(super) use self::keys::act;
+
 use super::background::Heard;
 use super::graph_panel::{AUTOMATIC, GraphPanel};
 use super::inspector::rows::Row;

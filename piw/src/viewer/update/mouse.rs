@@ -5,12 +5,13 @@ use ratatui::layout::{Position, Rect};
 
 use super::keys::{self, carry_out, select_row, select_run, show_tab, toggle_fold};
 use super::{inspector_height, inspector_rows, seek};
+use crate::viewer::action::Action;
 use crate::viewer::config::Setting;
 use crate::viewer::hosts::HostId;
 use crate::viewer::inspector::Inspector;
 use crate::viewer::message::Effect;
 use crate::viewer::model::{Drag, Model};
-use crate::viewer::popup::Popup;
+use crate::viewer::popup::{Look, Popup, Reply, help_lines};
 use crate::viewer::screen::{Part, Screen, inside};
 use crate::viewer::timeline;
 
@@ -56,11 +57,16 @@ fn key(code: KeyCode) -> KeyEvent {
 
 fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
     let whole = Rect::new(0, 0, model.size.0, model.size.1);
+    let on_help = help_row(model, whole, at).filter(|_| kind == MouseEventKind::Down(MouseButton::Left));
     let Some(popup) = &mut model.popup else {
         return Vec::new();
     };
     let area = popup.area(whole);
     let inner = inside(area);
+    if let Some(action) = on_help {
+        model.popup = None;
+        return keys::act(model, action);
+    }
     if let (Popup::Answer { asked, .. }, MouseEventKind::ScrollUp | MouseEventKind::ScrollDown) = (&mut *popup, kind) {
         asked.scroll(if kind == MouseEventKind::ScrollUp { -3 } else { 3 }, whole);
         model.dirty = true;
@@ -76,6 +82,10 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
                 Popup::Confirm { .. } if at.y + 1 == inner.bottom() => {
                     key(KeyCode::Char(if at.x < inner.x + 10 { 'y' } else { 'n' }))
                 }
+                Popup::Answer { editor, .. } => match crate::viewer::popup::answer::button(editor, area, at) {
+                    Some(code) => key(code),
+                    None => return Vec::new(),
+                },
                 Popup::Review { reviewed, .. } => match reviewed.click(whole, at) {
                     Some(code) => key(code),
                     None => return Vec::new(),
@@ -91,12 +101,21 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
                 }
                 Popup::Themes { selected, .. } => {
                     let index = (*selected + 1).saturating_sub(usize::from(inner.height)) + row;
-                    if index >= crate::viewer::theme::Theme::names().count() {
+                    if !inner.contains(at) || index >= crate::viewer::theme::Theme::names().count() {
                         return Vec::new();
                     }
+                    // The first click shows a theme, another one on it keeps it.
+                    let again = *selected == index;
                     *selected = index;
                     model.dirty = true;
-                    return keys::answer(model, crate::viewer::popup::Reply::Preview(index));
+                    return keys::answer(
+                        model,
+                        if again {
+                            Reply::Keep(index)
+                        } else {
+                            Reply::Preview(index)
+                        },
+                    );
                 }
                 _ => return Vec::new(),
             }
@@ -108,7 +127,31 @@ fn popup(model: &mut Model, kind: MouseEventKind, at: Position) -> Vec<Effect> {
     keys::answer(model, reply)
 }
 
+/// The action of the row of the help below the pointer.
+fn help_row(model: &Model, whole: Rect, at: Position) -> Option<Action> {
+    let Some(popup @ Popup::Help { part, top }) = &model.popup else {
+        return None;
+    };
+    let inner = inside(popup.area(whole));
+    if !inner.contains(at) {
+        return None;
+    }
+    let look = Look {
+        theme: &model.theme,
+        keys: &model.keys,
+        problems: &model.problems,
+    };
+    let lines = help_lines(*part, &look, usize::from(inner.width));
+    let top = (*top).min(lines.len().saturating_sub(usize::from(inner.height)));
+    lines
+        .get(top + usize::from(at.y - inner.y))
+        .and_then(|(_, action)| *action)
+}
+
 fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
+    // A click ends typing as Enter does.
+    model.browser.typing = false;
+    model.inspector.typing = false;
     if let Some(browser) = screen.browser.filter(|area| area.contains(at)) {
         if at.x + 1 == browser.right() && !screen.rail {
             model.drag = Some(Drag::Sidebar);
@@ -124,11 +167,14 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
                 return select_run(model, index);
             }
         } else if at.y == browser.y {
-            return keys::act(model, crate::viewer::action::Action::Search);
+            return keys::act(model, Action::Search);
         }
         return Vec::new();
     }
     if screen.timeline.contains(at) {
+        if screen.timeline.height < 2 && at.x + timeline::HELP >= screen.timeline.right() {
+            return hint(model, screen.timeline, at);
+        }
         let total = model.run.as_ref().map_or(0, crate::viewer::run::Run::step_total);
         if at.y == screen.timeline.y
             && let Some(step) = timeline::step_at(screen.timeline, at.x, total)
@@ -163,7 +209,15 @@ fn host(model: &mut Model, id: HostId) {
 
 /// The hints at the right end of the timeline are buttons.
 fn hint(model: &mut Model, area: Rect, at: Position) -> Vec<Effect> {
-    if area.height < 2 || at.y != area.y + 1 {
+    if area.height < 2 {
+        let on_help = at.x + timeline::HELP >= area.right();
+        return if on_help {
+            keys::act(model, Action::Help)
+        } else {
+            Vec::new()
+        };
+    }
+    if at.y != area.y + 1 {
         return Vec::new();
     }
     let buttons = crate::viewer::draw::hint_buttons(model, area);
@@ -280,11 +334,7 @@ fn wheel(model: &mut Model, screen: &Screen, at: Position, dx: i32, dy: i32) -> 
             model.graph.pan(dx * 6, dy * 2, &drawing, screen.graph);
         }
     } else if screen.timeline.contains(at) {
-        let action = if dy > 0 {
-            crate::viewer::action::Action::StepForward
-        } else {
-            crate::viewer::action::Action::StepBack
-        };
+        let action = if dy > 0 { Action::StepForward } else { Action::StepBack };
         return keys::act(model, action);
     }
     Vec::new()
