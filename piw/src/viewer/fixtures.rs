@@ -6,6 +6,7 @@ use piw_protocol::definition::{
     ActionExecution, DEFINITION_SCHEMA, DefinitionSnapshot, EdgeRoute, EdgeSnapshot, IncludeSnapshot, NodeSnapshot,
     NodeType, SwitchSnapshot,
 };
+use piw_protocol::session::{Conversation, SessionEntryView, SessionEventView, SessionRunView};
 use piw_protocol::view::RunView;
 use serde_json::{Value, json};
 
@@ -356,4 +357,130 @@ pub fn ambiguous() -> RunView {
     view.review = serde_json::from_value(review).unwrap();
     view.display.reason = Some("2 effects may or may not have happened; review them".to_owned());
     view
+}
+
+/// A recorded session of the running release run: three turns with thinking, tools and text; the last is being written.
+pub struct SessionFixture {
+    /// All events with how many steps had ended and entries had settled by then.
+    pub events: Vec<SessionEventView>,
+    /// All settled entries.
+    pub entries: Vec<SessionEntryView>,
+}
+
+impl SessionFixture {
+    /// Records `turns` turns; with each the next step ends, until the run's seven have.
+    pub fn new(turns: u64) -> Self {
+        let mut fixture = Self {
+            events: Vec::new(),
+            entries: Vec::new(),
+        };
+        for turn in 0..turns {
+            fixture.turn(turn, turn.min(7));
+        }
+        fixture
+    }
+
+    fn turn(&mut self, turn: u64, steps: u64) {
+        let answer = "## Result\n\nThe change in `src/main.rs` is **safe**:\n\n```rust\nfn main() {}\n```\n\n1. it compiles\n2. it is tested\n";
+        let (user, assistant, result, last) = (
+            format!("u{turn}"),
+            format!("a{turn}"),
+            format!("r{turn}"),
+            format!("b{turn}"),
+        );
+        self.event(steps, "turn_start", json!({"turn": turn}));
+        self.entry(
+            steps,
+            &user,
+            json!({"role": "user", "content": format!("Review change number {turn}.")}),
+        );
+        self.event(steps, "message_start", json!({"role": "assistant"}));
+        self.event(
+            steps,
+            "thinking",
+            json!({"delta": "The file has to be read first.\nThen the tests."}),
+        );
+        self.event(steps, "message_end", json!({"entryId": assistant}));
+        self.entry(
+            steps,
+            &assistant,
+            json!({"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "The file has to be read first.\nThen the tests."},
+                {"type": "text", "text": "I read the file first."},
+                {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "src/main.rs", "limit": 40}},
+            ]}),
+        );
+        let call = format!("call-{turn}");
+        self.event(
+            steps,
+            "tool_start",
+            json!({"callId": call, "tool": "read", "args": {"path": "src/main.rs", "limit": 40}}),
+        );
+        self.event(steps, "tool_end", json!({"callId": call, "isError": turn % 3 == 1}));
+        self.entry(
+            steps,
+            &result,
+            json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read", "isError": turn % 3 == 1,
+            "content": [{"type": "text", "text": "fn main() {\n    println!(\"hello\");\n}"}]}),
+        );
+        self.event(steps, "message_start", json!({"role": "assistant"}));
+        self.event(
+            steps,
+            "text",
+            json!({"delta": "## Result\n\nThe change in `src/main.rs` "}),
+        );
+        self.event(steps, "text", json!({"delta": "is **safe**"}));
+        self.event(steps, "message_end", json!({"entryId": last}));
+        self.entry(
+            steps,
+            &last,
+            json!({"role": "assistant", "content": [{"type": "text", "text": answer}]}),
+        );
+        self.event(
+            (steps + 1).min(7),
+            "turn_end",
+            json!({"turn": turn, "stopReason": "completed"}),
+        );
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, steps: u64, kind: &str, payload: Value) {
+        let position = self.events.len() as u64;
+        let event = json!({"position": position, "steps": steps, "entries": self.entries.len(),
+            "at": at(200 * position as i64 % 30_000), "type": kind, "payload": payload});
+        self.events.push(serde_json::from_value(event).unwrap());
+    }
+
+    fn entry(&mut self, steps: u64, id: &str, message: Value) {
+        let event = self.events.len() as u64;
+        let entry = json!({"index": self.entries.len(), "event": event, "entryId": id, "at": at(200 * event as i64 % 30_000),
+            "kind": "message", "content": {"type": "message", "id": id, "message": message}});
+        self.entries.push(serde_json::from_value(entry).unwrap());
+        self.event(steps, "entry", json!({"entryId": id}));
+    }
+
+    /// The conversation just before an event.
+    pub fn before(&self, position: u64) -> Conversation {
+        let mut conversation = Conversation::default();
+        for event in &self.events[..position as usize] {
+            conversation.apply(&event.event);
+        }
+        conversation
+    }
+
+    /// The session part of a view with the newest `events` events and `entries` entries.
+    pub fn view(&self, events: usize, entries: usize, state: &str) -> SessionRunView {
+        let start = self.events.len().saturating_sub(events);
+        let first = self.entries.len().saturating_sub(entries);
+        let reason = (state == "failed").then_some("the recorder lost its connection");
+        let value = json!({
+            "binding": {"sessionId": "pi-session-7", "segments": 1},
+            "entryPage": {"start": first, "total": self.entries.len(), "items": self.entries[first..]},
+            "eventPage": {"start": start, "total": self.events.len(), "items": self.events[start..]},
+            "capture": {"state": state, "reason": reason},
+            "integrity": reason.map(|reason| format!("the recording was cut off after {start} events: {reason}")).into_iter().collect::<Vec<_>>(),
+            "replayCheckpoint": {"position": start, "state": self.before(start as u64)},
+        });
+        serde_json::from_value(value).unwrap()
+    }
 }

@@ -1,5 +1,6 @@
 //! Whole screens through the real update and draw.
 
+mod conversation;
 mod hosts;
 mod keys;
 mod markdown;
@@ -228,7 +229,7 @@ fn every_state_of_a_run() {
     let mut stage = opened((120, 40), &fixtures::failed());
     stage.press("tab enter");
     insta::assert_snapshot!("failed_step_opened", stage.frame());
-    stage.press("4");
+    stage.press("5");
     insta::assert_snapshot!("failed_info", stage.frame());
     stage.press("2");
     insta::assert_snapshot!("failed_time", stage.frame());
@@ -449,14 +450,14 @@ fn whoever_answers_sees_what_is_asked() {
         frame.contains("Publish the large one?") && frame.contains("\"size\": 20000"),
         "{frame}"
     );
-    stage.press("esc 4");
+    stage.press("esc 5");
     assert!(stage.frame().contains("Publish the large one?"), "{}", stage.frame());
 }
 
 #[test]
 fn what_a_checkpoint_asks_is_among_the_facts() {
     let mut stage = opened((120, 40), &fixtures::waiting());
-    stage.press("4");
+    stage.press("5");
     insta::assert_snapshot!("waiting_info", stage.frame());
 }
 
@@ -481,7 +482,7 @@ fn an_ended_run_shows_its_last_counts_without_an_estimate() {
         ..fixtures::running()
     };
     let mut stage = opened((120, 70), &fixture);
-    stage.press("4");
+    stage.press("5");
     let frame = stage.frame();
     assert!(frame.contains("12/40 checks"), "{frame}");
     let facts = frame.lines().skip(1).filter(|line| line.contains("checks"));
@@ -538,7 +539,7 @@ fn the_mouse_reaches_everything() {
     // A tab, a run of the list, a tick of the timeline, a hint.
     let inspector = stage.model.screen().unwrap().inspector;
     stage.click(inspector.x + 30, inspector.y);
-    assert_eq!(stage.model.inspector.tab, super::inspector::Tab::Info);
+    assert_eq!(stage.model.inspector.tab, super::inspector::Tab::Conversation);
     stage.click(10, 3);
     assert_eq!(stage.model.browser.selected_id, Some(here("run-0002")));
     let mut stage = opened((120, 40), &fixtures::failed());
@@ -572,7 +573,7 @@ fn hostile_text_never_reaches_the_screen_raw() {
     }
     let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
     stage.view(view);
-    for keys in ["tab enter", "1 g enter", "2", "3", "4", "Z"] {
+    for keys in ["tab enter", "1 g enter", "2", "3", "4", "5", "Z"] {
         stage.press(keys);
         for c in stage.frame().chars().filter(|c| *c != '\n') {
             assert!(

@@ -341,7 +341,7 @@ impl Brush<'_, '_> {
         let mark = theme.status(state.mark);
         let (open, close) = match (state.mark, selected) {
             (_, true) => ("▌", "▐"),
-            (Mark::Running, _) => ("⟦", "⟧"),
+            (Mark::Running | Mark::Replay, _) => ("⟦", "⟧"),
             _ => ("[", "]"),
         };
         let (open, close) = if theme.ascii { ("[", "]") } else { (open, close) };
@@ -530,7 +530,7 @@ impl Frame {
 
     /// Work in progress and the selection stand out without colours too.
     const fn of(mark: Mark, selected: bool, ascii: bool) -> Self {
-        let heavy = selected || matches!(mark, Mark::Running | Mark::Waiting);
+        let heavy = selected || matches!(mark, Mark::Running | Mark::Replay | Mark::Waiting);
         match (heavy, ascii) {
             (true, false) => Self::HEAVY,
             (true, true) => Self::ASCII_HEAVY,

@@ -1,6 +1,7 @@
 //! The inspector: what is known of the run on screen, in tabs. Each tab is a list of rows built from the model; this module
 //! owns which tab, which row and which part is open, and draws the visible rows.
 
+pub mod conversation;
 pub mod diff;
 pub mod info;
 pub mod rows;
@@ -31,13 +32,15 @@ pub enum Tab {
     Time,
     /// Recorded events.
     Trace,
+    /// The Pi session.
+    Conversation,
     /// Facts.
     Info,
 }
 
 impl Tab {
     /// From left to right.
-    pub const ALL: [Self; 4] = [Self::Steps, Self::Time, Self::Trace, Self::Info];
+    pub const ALL: [Self; 5] = [Self::Steps, Self::Time, Self::Trace, Self::Conversation, Self::Info];
 
     /// Its title.
     #[must_use]
@@ -46,7 +49,21 @@ impl Tab {
             Self::Steps => "Steps",
             Self::Time => "Time",
             Self::Trace => "Trace",
+            Self::Conversation => "Conversation",
             Self::Info => "Info",
+        }
+    }
+
+    /// Whether new rows come at its end, which a reader wants to see.
+    const fn grows(self) -> bool {
+        matches!(self, Self::Steps | Self::Conversation)
+    }
+
+    /// Its title where there is little room.
+    const fn short(self) -> &'static str {
+        match self {
+            Self::Conversation => "Conv",
+            tab => tab.name(),
         }
     }
 
@@ -61,11 +78,11 @@ pub struct Inspector {
     /// Shown tab.
     pub tab: Tab,
     /// Selected row by tab.
-    selected: [usize; 4],
+    selected: [usize; 5],
     /// First shown row by tab.
-    top: [usize; 4],
-    /// Whether the Steps tab stays at its end.
-    pub at_end: bool,
+    top: [usize; 5],
+    /// Whether each tab stays at its end; only those that grow do.
+    at_end: [bool; 5],
     /// Keys whose state differs from the default.
     pub toggled: HashSet<String>,
     /// Text that is searched for.
@@ -78,9 +95,9 @@ impl Default for Inspector {
     fn default() -> Self {
         Self {
             tab: Tab::Steps,
-            selected: [0; 4],
-            top: [0; 4],
-            at_end: true,
+            selected: [0; 5],
+            top: [0; 5],
+            at_end: [true; 5],
             toggled: HashSet::new(),
             search: String::new(),
             typing: false,
@@ -126,6 +143,7 @@ impl Inspector {
             Tab::Steps => steps::build(&mut rows, now),
             Tab::Time => time::build(&mut rows, now),
             Tab::Trace => trace::build(&mut rows),
+            Tab::Conversation => conversation::build(&mut rows, now),
             Tab::Info => info::build(&mut rows, now),
         }
         rows
@@ -147,7 +165,7 @@ impl Inspector {
     pub fn select(&mut self, row: usize, rows: usize, height: usize) {
         let slot = self.tab.slot();
         self.selected[slot] = row.min(rows.saturating_sub(1));
-        self.at_end = self.tab == Tab::Steps && self.selected[slot] + 1 >= rows;
+        self.at_end[slot] = self.selected[slot] + 1 >= rows;
         self.show(rows, height);
     }
 
@@ -160,19 +178,24 @@ impl Inspector {
         self.selected[slot] = self.selected[slot]
             .clamp(top, bottom.max(top))
             .min(rows.saturating_sub(1));
-        self.at_end = self.tab == Tab::Steps && self.selected[slot] + 1 >= rows;
+        self.at_end[slot] = self.selected[slot] + 1 >= rows;
     }
 
     /// Keeps selection and scroll position within `rows`.
     pub fn show(&mut self, rows: usize, height: usize) {
         let slot = self.tab.slot();
         self.selected[slot] = self.selected[slot].min(rows.saturating_sub(1));
-        if self.at_end && self.tab == Tab::Steps {
+        if self.at_end[slot] && self.tab.grows() {
             self.selected[slot] = rows.saturating_sub(1);
         }
         let (selected, height) = (self.selected[slot], height.max(1));
         self.top[slot] = self.top[slot].min(selected).max((selected + 1).saturating_sub(height));
         self.top[slot] = self.top[slot].min(rows.saturating_sub(height));
+    }
+
+    /// Stays at the end of a tab, or leaves the selection where it is.
+    pub const fn stay_at_end(&mut self, tab: Tab, stay: bool) {
+        self.at_end[tab.slot()] = stay;
     }
 
     /// Opens or closes a part.
@@ -217,14 +240,17 @@ impl Inspector {
         rows.get(row).and_then(|row| row.action.clone())
     }
 
-    /// Title with the tabs; the columns of each tab within the title.
+    /// Title with the tabs for a panel of `room` columns; the columns of each tab within the title.
     #[must_use]
-    pub fn title(&self, theme: &Theme) -> (Line<'static>, Vec<(Tab, u16, u16)>) {
+    pub fn title(&self, theme: &Theme, room: u16) -> (Line<'static>, Vec<(Tab, u16, u16)>) {
         let mut spans = vec![Span::raw(" ")];
         let mut hits = Vec::new();
         let mut x = 1;
+        let whole: usize = Tab::ALL.iter().map(|tab| tab.name().len() + 4).sum();
+        let fits = whole <= usize::from(room);
         for (number, tab) in Tab::ALL.into_iter().enumerate() {
-            let text = format!("{} {}", number + 1, tab.name());
+            let name = if fits { tab.name() } else { tab.short() };
+            let text = format!("{} {name}", number + 1);
             let columns = text.len() as u16;
             hits.push((tab, x, columns));
             let style = if tab == self.tab { theme.accent() } else { theme.muted() };
@@ -243,7 +269,13 @@ impl Inspector {
 
     /// Draws the inspector.
     pub fn draw(&self, run: Option<&Run>, theme: &Theme, focused: bool, now: Millis, area: Rect, buffer: &mut Buffer) {
-        let inner = widgets::panel(self.title(theme).0, theme, focused, area, buffer);
+        let inner = widgets::panel(
+            self.title(theme, area.width.saturating_sub(2)).0,
+            theme,
+            focused,
+            area,
+            buffer,
+        );
         let Some(run) = run else { return };
         let rows = self.rows(run, theme, usize::from(inner.width.saturating_sub(1)), now);
         let top = self.top().min(rows.len().saturating_sub(usize::from(inner.height)));

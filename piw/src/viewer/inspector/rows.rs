@@ -451,7 +451,8 @@ fn scalar(theme: &Theme, value: &Value) -> Style {
 }
 
 /// One line of a closed value.
-fn preview(value: &Value, room: usize) -> String {
+#[must_use]
+pub fn preview(value: &Value, room: usize) -> String {
     fn write(out: &mut String, value: &Value, room: usize) {
         if out.len() > room * 4 {
             return;

@@ -92,7 +92,7 @@ fn row(rows: &mut Rows<'_>, index: u64, mark: Mark, node: &str, time: &str, deta
         (_, true, true) => "-",
         (_, false, true) => "+",
     };
-    let here = rows.run.cursor == Some(index);
+    let here = rows.run.shown_step() == Some(index);
     let name_room = name_room(rows);
     let name = Style::new().fg(theme.palette.text).add_modifier(if here {
         Modifier::BOLD | Modifier::UNDERLINED

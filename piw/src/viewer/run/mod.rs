@@ -1,6 +1,7 @@
 //! The run on screen: its view, its graph and drawings, the replay position, and the pages and contents loaded for it.
 
 pub mod overlay;
+pub mod session;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,10 +10,12 @@ use piw_protocol::client::Freshness;
 use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::ops::PageRequest;
 use piw_protocol::run::DisplayStatus;
+use piw_protocol::session::{SessionEntryView, SessionEventView, SessionRunView};
 use piw_protocol::view::{ArtifactRef, DefinitionView, PageKind, RunPage, RunView, StepView, TraceEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::session::{Need, Replay};
 use super::clock::Millis;
 use super::graph::paint::Overlay;
 use super::graph::{Density, Drawing, Graph};
@@ -26,6 +29,8 @@ use crate::question::Question;
 const DRAWINGS: usize = 24;
 /// Laid-out documents that are kept beside those on screen.
 const DOCUMENTS: usize = 64;
+/// Entries of one page.
+const ENTRIES: u64 = 64;
 /// Steps that a page for a replay position starts before it.
 const PAGE_LEAD: u64 = 128;
 
@@ -49,6 +54,13 @@ pub struct StepsPage {
     pub steps: Vec<StepView>,
 }
 
+/// A page of session entries, read.
+#[derive(Debug, Clone)]
+struct EntriesPage {
+    start: u64,
+    entries: Vec<SessionEntryView>,
+}
+
 /// The run on screen.
 #[derive(Debug)]
 pub struct Run {
@@ -68,8 +80,16 @@ pub struct Run {
     pub folded: BTreeSet<usize>,
     /// The state over the graph at the shown position.
     pub overlay: Overlay,
-    /// Shown step; none is the newest state.
+    /// Shown position: an event of the recorded session, or a step where there is none; none is the newest state.
     pub cursor: Option<u64>,
+    /// Steps that had ended at the shown position; stays until the page of a new position is there.
+    finished: Option<u64>,
+    /// Conversations of the recorded session.
+    pub replay: Replay,
+    /// Entries of the session that were paged in.
+    entries_page: Option<EntriesPage>,
+    /// Whether somebody turned to that page, rather than the replay.
+    entries_chosen: bool,
     /// Steps around the cursor.
     pub steps_page: Option<StepsPage>,
     /// Trace events that were paged in.
@@ -112,6 +132,10 @@ impl Run {
             folded: BTreeSet::new(),
             overlay: Overlay::default(),
             cursor: None,
+            finished: None,
+            replay: Replay::default(),
+            entries_page: None,
+            entries_chosen: false,
             steps_page: None,
             trace_page: None,
             contents: HashMap::new(),
@@ -145,7 +169,19 @@ impl Run {
             }
             _ => {}
         }
+        let by_events = self.by_events();
+        let need = match &view.session {
+            Some(session) => self.replay.take_view(session, &self.contents),
+            None => Need::Nothing,
+        };
         self.view = Some(view);
+        if by_events != self.by_events() && self.cursor.is_some() {
+            // Positions are counted in something else from now on.
+            effects.extend(self.seek(None, now));
+        }
+        if let Need::Content(reference) = need {
+            effects.extend(self.want_once(&reference));
+        }
         self.refresh(now);
         effects
     }
@@ -186,14 +222,96 @@ impl Run {
         let (Some(graph), Some(view)) = (&self.graph, &self.view) else {
             return;
         };
-        self.overlay = match (self.cursor, &self.steps_page) {
-            (None, _) => overlay::live(graph, view, now),
-            (Some(cursor), Some(page)) if page.holds(cursor) => {
-                overlay::at_step(graph, &page.page, &page.steps, cursor)
+        self.overlay = match (self.cursor, self.finished, &self.steps_page) {
+            (None, ..) => overlay::live(graph, view, now),
+            (Some(_), Some(0), _) => Overlay::idle(graph),
+            (Some(_), Some(steps), Some(page)) if page.holds(steps - 1) => {
+                overlay::at_step(graph, &page.page, &page.steps, steps - 1)
             }
             // Until the page is there the last overlay stays.
-            (Some(_), _) => return,
+            (Some(_), ..) => return,
         };
+        if self.cursor.is_some() && self.by_events() {
+            let before = self
+                .shown_step()
+                .and_then(|step| graph.node(&self.step(step)?.step.node_id));
+            let node = self.focus_node();
+            overlay::replayed(graph, &mut self.overlay, before, node);
+        }
+    }
+
+    /// The recorded session.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionRunView> {
+        self.view.as_ref()?.session.as_ref()
+    }
+
+    /// Whether the run replays by the events of its session, rather than by steps.
+    #[must_use]
+    pub fn by_events(&self) -> bool {
+        self.session().is_some_and(|session| session.event_page.total > 0)
+    }
+
+    /// Positions of the replay in all.
+    #[must_use]
+    pub fn positions(&self) -> u64 {
+        match self.session() {
+            Some(session) if session.event_page.total > 0 => session.event_page.total,
+            _ => self.step_total(),
+        }
+    }
+
+    /// The last step that had ended at the shown position of a replay.
+    #[must_use]
+    pub fn shown_step(&self) -> Option<u64> {
+        self.cursor.and(self.finished)?.checked_sub(1)
+    }
+
+    /// Entries of the session that are known around the shown position and had settled there: the index of the first, how many
+    /// had settled in all, and the entries.
+    #[must_use]
+    pub fn entries(&self) -> (u64, u64, &[SessionEntryView]) {
+        let Some(session) = self.session() else {
+            return (0, 0, &[]);
+        };
+        let newest = &session.entry_page;
+        let settled = self.settled().unwrap_or(newest.total);
+        let (start, entries) = match &self.entries_page {
+            Some(page) => (page.start, page.entries.as_slice()),
+            None => (newest.start, newest.items.as_slice()),
+        };
+        let shown = usize::try_from(settled.saturating_sub(start)).unwrap_or(usize::MAX);
+        (start, settled, &entries[..shown.min(entries.len())])
+    }
+
+    /// Entries that had settled at the shown position of a replay.
+    fn settled(&self) -> Option<u64> {
+        self.cursor
+            .and_then(|cursor| self.replay.event(cursor))
+            .map(|event| event.entries)
+    }
+
+    /// Turns to older or newer entries.
+    pub fn turn_entries(&mut self, newer: bool) -> Option<Effect> {
+        let (start, settled, entries) = self.entries();
+        let end = start + entries.len() as u64;
+        if newer && end >= settled {
+            return None;
+        }
+        if newer && self.cursor.is_none() && self.session().is_some_and(|session| end >= session.entry_page.start) {
+            self.entries_page = None;
+            return None;
+        }
+        if !newer && start == 0 {
+            return None;
+        }
+        let cursor = if newer { end } else { start.saturating_sub(ENTRIES) };
+        self.entries_chosen = true;
+        self.ask(PageRequest {
+            kind: PageKind::SessionEntries,
+            cursor: json!(cursor),
+            limit: Some(ENTRIES as u32),
+        })
     }
 
     /// The drawing for a density, and the effect that makes it when it is not there yet.
@@ -249,8 +367,8 @@ impl Run {
     /// The steps that are known around the shown position, with the index of the first.
     #[must_use]
     pub fn steps(&self) -> (u64, &[StepView]) {
-        match (self.cursor, &self.steps_page, &self.view) {
-            (Some(cursor), Some(page), _) if page.holds(cursor) => (page.page.start, &page.steps),
+        match (self.shown_step(), &self.steps_page, &self.view) {
+            (Some(step), Some(page), _) if page.holds(step) => (page.page.start, &page.steps),
             (_, _, Some(view)) => (view.step_start, &view.state.steps),
             _ => (0, &[]),
         }
@@ -274,21 +392,99 @@ impl Run {
         in_window(view.step_start, &view.state.steps).map(|at| &view.state.steps[at])
     }
 
-    /// Moves the replay position; returns the request for the page that holds it, when it is not there.
-    pub fn seek(&mut self, cursor: Option<u64>, now: Millis) -> Option<Effect> {
-        let total = self.step_total();
+    /// Moves the replay position; returns what has to be fetched for it. A request for a position before is forgotten: its page
+    /// is not taken when it arrives.
+    pub fn seek(&mut self, cursor: Option<u64>, now: Millis) -> Vec<Effect> {
+        let total = self.positions();
         self.cursor = cursor.filter(|_| total > 0).map(|cursor| cursor.min(total - 1));
+        self.entries_chosen = false;
+        self.align(now)
+    }
+
+    /// Brings steps, conversation and entries to the cursor; returns what is missing first. Each page that arrives asks for the
+    /// next missing one.
+    fn align(&mut self, now: Millis) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(cursor) = self.cursor else {
+            self.finished = None;
+            self.entries_page = None;
+            self.page_wanted = None;
+            self.replay.go_live();
+            self.refresh(now);
+            return effects;
+        };
+        if self.by_events() {
+            let need = match self.view.as_ref().and_then(|view| view.session.as_ref()) {
+                Some(session) => self.replay.seek(cursor, session, &self.contents),
+                None => Need::Nothing,
+            };
+            match need {
+                Need::Page(start) => {
+                    effects.extend(self.ask_from(PageKind::SessionEvents, start));
+                    return effects;
+                }
+                Need::Content(reference) => effects.extend(self.want_once(&reference)),
+                Need::Nothing => {}
+            }
+            self.finished = self
+                .replay
+                .event(cursor)
+                .map(|event| event.steps.min(self.step_total()));
+        } else {
+            self.finished = Some(cursor + 1);
+        }
         self.refresh(now);
-        let cursor = self.cursor?;
-        if self.steps_page.as_ref().is_some_and(|page| page.holds(cursor)) {
+        if let Some(step) = self.shown_step()
+            && self.steps_page.as_ref().is_none_or(|page| !page.holds(step))
+        {
+            effects.extend(self.ask_from(PageKind::Steps, step.saturating_sub(PAGE_LEAD)));
+        } else if let Some(start) = self.missing_entries() {
+            effects.extend(self.ask_from(PageKind::SessionEntries, start));
+        }
+        effects
+    }
+
+    /// First of the entries that have to be fetched to show the newest ones of the cursor; with them the page that fits is
+    /// chosen.
+    fn missing_entries(&mut self) -> Option<u64> {
+        if self.entries_chosen {
             return None;
         }
-        let request = PageRequest {
-            kind: PageKind::Steps,
-            cursor: json!(cursor.saturating_sub(PAGE_LEAD)),
+        let last = self.settled()?.checked_sub(1)?;
+        let newest = &self.session()?.entry_page;
+        if newest.start <= last {
+            self.entries_page = None;
+            return None;
+        }
+        let holds = |page: &EntriesPage| (page.start..page.start + page.entries.len() as u64).contains(&last);
+        if self.entries_page.as_ref().is_some_and(holds) {
+            return None;
+        }
+        Some((last + 1).saturating_sub(ENTRIES))
+    }
+
+    fn ask_from(&mut self, kind: PageKind, start: u64) -> Option<Effect> {
+        self.ask(PageRequest {
+            kind,
+            cursor: json!(start),
             limit: None,
+        })
+    }
+
+    /// Content arrived.
+    pub fn take_content(&mut self, sha256: &str, result: Result<Content, String>, now: Millis) -> Vec<Effect> {
+        let Some(slot) = self.contents.get_mut(sha256) else {
+            return Vec::new();
         };
-        self.ask(request)
+        *slot = match result {
+            Ok(content) => Loaded::Ready(content),
+            Err(error) => Loaded::Failed(error),
+        };
+        self.replay.take_content(&self.contents);
+        if self.cursor.is_some() && self.by_events() {
+            return self.align(now);
+        }
+        Vec::new()
     }
 
     /// Asks for a page at the present revision unless the same one is on its way.
@@ -311,35 +507,66 @@ impl Run {
         request: &PageRequest,
         result: Result<Arc<RunPage>, String>,
         now: Millis,
-    ) -> Result<Option<Effect>, String> {
+    ) -> Result<Vec<Effect>, String> {
         if self.page_wanted.as_ref() != Some(request) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         self.page_wanted = None;
         let page = result?;
         match page.kind {
             PageKind::Steps => {
-                let steps: Result<Vec<StepView>, _> = page.items.iter().map(StepView::deserialize).collect();
-                let steps = steps.map_err(|error| format!("a step of the page cannot be read: {error}"))?;
+                let steps: Vec<StepView> = items(&page, "step")?;
                 let end = page.start + steps.len() as u64;
                 let empty = steps.is_empty();
                 self.steps_page = Some(StepsPage { page, steps });
-                self.refresh(now);
-                if let Some(cursor) = self.cursor
-                    && cursor >= end
+                if let Some(step) = self.shown_step()
+                    && step >= end
                     && !empty
                 {
-                    return Ok(self.ask(PageRequest {
-                        kind: PageKind::Steps,
-                        cursor: json!(end),
-                        limit: None,
-                    }));
+                    self.refresh(now);
+                    return Ok(self.ask_from(PageKind::Steps, end).into_iter().collect());
                 }
             }
-            PageKind::Trace | PageKind::TraceAtStep => self.trace_page = Some(page),
+            PageKind::SessionEvents => {
+                let events: Vec<SessionEventView> = items(&page, "recorded event")?;
+                let end = page.start + events.len() as u64;
+                if events.is_empty() {
+                    return Err(format!("there are no recorded events from {} on", page.start + 1));
+                }
+                self.replay
+                    .take_page(page.start, events, page.replay_checkpoint.as_ref());
+                if let Some(cursor) = self.cursor
+                    && cursor >= end
+                {
+                    return Ok(self.ask_from(PageKind::SessionEvents, end).into_iter().collect());
+                }
+            }
+            PageKind::SessionEntries => {
+                let entries: Vec<SessionEntryView> = items(&page, "session entry")?;
+                let end = page.start + entries.len() as u64;
+                if entries.is_empty() {
+                    return Err(format!("there are no session entries from {} on", page.start + 1));
+                }
+                self.entries_page = Some(EntriesPage {
+                    start: page.start,
+                    entries,
+                });
+                let before = self.settled().is_some_and(|settled| end < settled);
+                if before && !self.entries_chosen {
+                    return Ok(self.ask_from(PageKind::SessionEntries, end).into_iter().collect());
+                }
+            }
+            PageKind::Trace | PageKind::TraceAtStep => {
+                self.trace_page = Some(page);
+                return Ok(Vec::new());
+            }
             _ => {}
         }
-        Ok(None)
+        Ok(if self.cursor.is_some() {
+            self.align(now)
+        } else {
+            Vec::new()
+        })
     }
 
     /// Trace events to show: paged in ones, else the newest.
@@ -381,6 +608,14 @@ impl Run {
             key,
             text,
         })
+    }
+
+    /// Starts fetching content that nobody asked for, unless that was tried before.
+    fn want_once(&mut self, reference: &ArtifactRef) -> Option<Effect> {
+        if self.contents.contains_key(&reference.sha256) {
+            return None;
+        }
+        self.want_content(reference)
     }
 
     /// Starts fetching content unless it is there or on its way.
@@ -437,8 +672,18 @@ impl Run {
     #[must_use]
     pub fn focus_node(&self) -> Option<usize> {
         let graph = self.graph.as_ref()?;
-        if let Some(cursor) = self.cursor {
-            return graph.node(&self.step(cursor)?.step.node_id);
+        let at = |step: u64| graph.node(&self.step(step)?.step.node_id);
+        if let Some(finished) = self.cursor.and(self.finished) {
+            // Between two steps the one that ended next was at work.
+            let going_on = if self.by_events() { at(finished) } else { None };
+            let last = self.by_events() && finished == self.step_total();
+            let current = self
+                .view
+                .as_ref()
+                .and_then(|view| graph.node(view.state.current_node.as_deref()?));
+            return going_on
+                .or(current.filter(|_| last))
+                .or_else(|| finished.checked_sub(1).and_then(at));
         }
         let view = self.view.as_ref()?;
         let state = &view.state;
@@ -454,4 +699,10 @@ impl StepsPage {
     pub fn holds(&self, index: u64) -> bool {
         index >= self.page.start && index < self.page.start + self.steps.len() as u64
     }
+}
+
+/// The items of a page, read.
+fn items<T: for<'a> Deserialize<'a>>(page: &RunPage, what: &str) -> Result<Vec<T>, String> {
+    let items: Result<Vec<T>, _> = page.items.iter().map(T::deserialize).collect();
+    items.map_err(|error| format!("a {what} of the page cannot be read: {error}"))
 }

@@ -145,6 +145,15 @@ pub fn at_step(graph: &Graph, page: &RunPage, steps: &[StepView], cursor: u64) -
     overlay
 }
 
+/// Marks what was at work at a past moment between two steps; none when nothing was.
+pub fn replayed(graph: &Graph, overlay: &mut Overlay, before: Option<usize>, node: Option<usize>) {
+    let Some(node) = node.filter(|node| Some(*node) != before || overlay.nodes[*node].mark == Mark::Idle) else {
+        return;
+    };
+    overlay.nodes[node].mark = Mark::Replay;
+    overlay.active_edge = before.and_then(|before| graph.edge(before, node));
+}
+
 /// Wall time of a step.
 #[must_use]
 pub fn step_duration(step: &StepView) -> Option<Millis> {

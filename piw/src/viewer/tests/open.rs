@@ -19,7 +19,7 @@ impl Stage {
     }
 
     /// Presses down until the selected row starts with a text.
-    fn down_to(&mut self, text: &str) {
+    pub(super) fn down_to(&mut self, text: &str) {
         for _ in 0..200 {
             let columns = usize::from(self.model.screen().unwrap().inspector.width) - 3;
             let run = self.model.run.as_ref().unwrap();
@@ -78,7 +78,7 @@ fn each_row_opens_what_it_is_part_of() {
     let (name, content, _) = stage.prepared();
     assert_eq!(name, "event 1");
     assert!(text(content).contains("run.started"));
-    stage.press("4 g o");
+    stage.press("5 g o");
     let (name, content, _) = stage.prepared();
     assert_eq!(name, "run 01JNE8-release-0001");
     assert!(text(content).contains("takenTransitions"));

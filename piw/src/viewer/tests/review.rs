@@ -34,7 +34,7 @@ fn sent(stage: &Stage) -> Vec<(u64, String, EffectDecision, serde_json::Value)> 
 #[test]
 fn an_ambiguous_run_says_what_may_have_happened_and_how_to_settle_it() {
     let mut stage = opened_on(fixtures::ambiguous());
-    stage.press("4");
+    stage.press("5");
     insta::assert_snapshot!("ambiguous_info", stage.frame());
     stage.press("e");
     insta::assert_snapshot!("review", stage.frame());

@@ -119,6 +119,8 @@ pub enum Mark {
     Queued,
     /// At work.
     Running,
+    /// Was at work at the moment that a replay shows.
+    Replay,
     /// Needs an answer.
     Waiting,
     /// Held by a person.
@@ -146,6 +148,8 @@ impl Mark {
             (Self::Queued, true) => "o",
             (Self::Running, false) => "◉",
             (Self::Running, true) => ">",
+            (Self::Replay, false) => "◈",
+            (Self::Replay, true) => "@",
             (Self::Waiting, false) => "◇",
             (Self::Waiting, true) => "?",
             (Self::Paused, false) => "‖",
@@ -173,7 +177,7 @@ impl Mark {
             Self::Paused | Self::TimedOut => 3,
             Self::Ambiguous | Self::Waiting => 4,
             Self::Failed => 5,
-            Self::Running => 6,
+            Self::Running | Self::Replay => 6,
         }
     }
 
@@ -200,6 +204,7 @@ impl Mark {
             Self::Idle => "not reached",
             Self::Queued => "queued",
             Self::Running => "running",
+            Self::Replay => "replayed",
             Self::Waiting => "waiting",
             Self::Paused => "paused",
             Self::Ok => "completed",
@@ -381,6 +386,7 @@ impl Theme {
             Mark::Idle => return self.faint(),
             Mark::Queued => palette.subtext,
             Mark::Running => palette.blue,
+            Mark::Replay => palette.peach,
             Mark::Waiting => palette.yellow,
             Mark::Paused => palette.lavender,
             Mark::Ok => palette.green,
@@ -390,7 +396,7 @@ impl Theme {
             Mark::Ambiguous => palette.mauve,
         };
         let style = Style::new().fg(color);
-        if matches!(mark, Mark::Running | Mark::Failed | Mark::Waiting) {
+        if matches!(mark, Mark::Running | Mark::Replay | Mark::Failed | Mark::Waiting) {
             style.add_modifier(Modifier::BOLD)
         } else {
             style

@@ -83,6 +83,28 @@ fn column_of(step: u64, cells: u16, total: u64) -> u16 {
     column.min(room.saturating_sub(1)) as u16
 }
 
+/// Positions at which a step ended, as far as that is known, each with how it ended. Steps of a long run that are not known
+/// share what they look like.
+fn ticks(run: &Run, total: u64, cells: u16) -> Vec<(u64, Mark)> {
+    if run.by_events() {
+        let mark = |steps: u64| {
+            run.step(steps.saturating_sub(1))
+                .map_or(Mark::Idle, |step| outcome_mark(step.step.outcome))
+        };
+        let ends = run.replay.ends.iter().filter(|(position, _)| **position < total);
+        return ends.map(|(position, steps)| (*position, mark(*steps))).collect();
+    }
+    let shown = total.min(u64::from(cells));
+    let mut ticks: Vec<(u64, Mark)> = (0..shown).map(|index| (index * total / shown, Mark::Idle)).collect();
+    let (start, steps) = run.steps();
+    ticks.extend(
+        (start..)
+            .zip(steps)
+            .map(|(index, step)| (index, outcome_mark(step.step.outcome))),
+    );
+    ticks
+}
+
 /// How current the view is, in words; the style says how bad that is.
 #[must_use]
 pub fn freshness(run: Option<&Run>, hosts: &Hosts, theme: &Theme) -> (String, Style) {
@@ -207,10 +229,19 @@ impl View<'_> {
         let theme = self.theme;
         let mut spans = Vec::new();
         if let Some(run) = self.run {
-            let total = run.step_total();
-            let text = match run.cursor {
-                Some(cursor) => format!("  step {} of {total}", cursor + 1),
-                None => format!("  {}", counted(total, "step")),
+            let (total, steps) = (run.positions(), run.step_total());
+            let text = match (run.cursor, run.by_events()) {
+                (Some(cursor), false) => format!("  step {} of {total}", cursor + 1),
+                (Some(cursor), true) => {
+                    let ended = run.shown_step().map_or(0, |step| step + 1);
+                    format!(
+                        "  event {} of {total} · {ended} of {}",
+                        cursor + 1,
+                        counted(steps, "step")
+                    )
+                }
+                (None, false) => format!("  {}", counted(total, "step")),
+                (None, true) => format!("  {} · {}", counted(total, "event"), counted(steps, "step")),
             };
             spans.push(Span::styled(text, theme.subtext()));
             if self.playback.playing {
@@ -282,7 +313,7 @@ impl View<'_> {
     fn draw_track(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         let (x, cells) = track(area);
-        let total = self.run.map_or(0, Run::step_total);
+        let total = self.run.map_or(0, Run::positions);
         let line = if theme.ascii { "-" } else { "─" };
         for at in 0..cells {
             buffer.set_stringn(x + at, area.y, line, 1, theme.faint());
@@ -291,17 +322,8 @@ impl View<'_> {
         let head = run.cursor.map_or(cells, |cursor| column_of(cursor, cells, total));
         let tick = if theme.ascii { "|" } else { "╂" };
         let mut worst: Vec<Option<Mark>> = vec![None; usize::from(cells)];
-        for index in 0..total.min(u64::from(cells)) {
-            worst[usize::from(column_of(
-                index * total / total.min(u64::from(cells)).max(1),
-                cells,
-                total,
-            ))] = Some(Mark::Idle);
-        }
-        let (start, steps) = run.steps();
-        for (index, step) in (start..).zip(steps) {
-            let slot = &mut worst[usize::from(column_of(index, cells, total))];
-            let mark = outcome_mark(step.step.outcome);
+        for (position, mark) in ticks(run, total, cells) {
+            let slot = &mut worst[usize::from(column_of(position, cells, total))];
             if slot.is_none_or(|known| known == Mark::Idle || known == Mark::Ok) {
                 *slot = Some(mark);
             }
@@ -319,7 +341,7 @@ impl View<'_> {
         if run.cursor.is_some() {
             let style = Style::new().fg(theme.palette.peach).add_modifier(Modifier::BOLD);
             buffer.set_stringn(x + head, area.y, if theme.ascii { "^" } else { "◆" }, 1, style);
-        } else if total < u64::from(cells) && run.mark() == Mark::Running {
+        } else if total < u64::from(cells) && !run.by_events() && run.mark() == Mark::Running {
             let at = column_of(total, cells, total + 1);
             buffer.set_stringn(
                 x + at,

@@ -2,9 +2,10 @@
 
 use piw_protocol::client::Freshness;
 use piw_protocol::ops::RunReceipt;
+use piw_protocol::view::PageKind;
 
 use crate::viewer::hosts::RunId;
-use crate::viewer::message::{Command, Content, Effect, Message};
+use crate::viewer::message::{Command, Effect, Message};
 use crate::viewer::model::Model;
 use crate::viewer::run::{Loaded, Run};
 
@@ -74,15 +75,15 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
         } => {
             let outcome = match this_run(model, &run_id) {
                 Some(run) => run.take_page(&request, result, now),
-                None => Ok(None),
+                None => Ok(Vec::new()),
             };
             match outcome {
-                Ok(effect) => {
-                    let cursor = model.run.as_ref().and_then(|run| run.cursor);
-                    if let Some(cursor) = cursor {
-                        super::seek(model, Some(cursor));
+                Ok(effects) => {
+                    let replayed = model.run.as_ref().is_some_and(|run| run.cursor.is_some());
+                    if replayed && matches!(request.kind, PageKind::Steps | PageKind::SessionEvents) {
+                        super::moved(model);
                     }
-                    effect.into_iter().collect()
+                    effects
                 }
                 Err(error) => {
                     model.toast(&error, true);
@@ -97,9 +98,13 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
             Vec::new()
         }
         Message::Content { sha256, result } => {
-            content(model, &sha256, result);
+            let mut effects = match &mut model.run {
+                Some(run) => run.take_content(&sha256, result, now),
+                None => Vec::new(),
+            };
             super::control::refresh_asked(model);
-            super::open::arrived(model, &sha256)
+            effects.extend(super::open::arrived(model, &sha256));
+            effects
         }
         Message::Prepared(Ok(prepared)) => vec![Effect::Show(prepared)],
         Message::NotSaved(error) => {
@@ -139,17 +144,6 @@ pub fn open_selected(model: &mut Model) -> Option<Effect> {
     model.opening = None;
     model.inspector = model.inspector.for_new_run();
     Some(Effect::WatchRun(Some(wanted)))
-}
-
-fn content(model: &mut Model, sha256: &str, result: Result<Content, String>) {
-    if let Some(run) = &mut model.run
-        && let Some(slot) = run.contents.get_mut(sha256)
-    {
-        *slot = match result {
-            Ok(content) => Loaded::Ready(content),
-            Err(error) => Loaded::Failed(error),
-        };
-    }
 }
 
 fn decided(model: &mut Model, command: &Command, run_id: &RunId, result: Result<RunReceipt, String>) {

@@ -414,7 +414,7 @@ pub fn inspect_node(model: &mut Model) {
     show_tab(model, Tab::Steps);
     match index {
         Some(index) => {
-            model.inspector.at_end = false;
+            model.inspector.stay_at_end(Tab::Steps, false);
             model
                 .inspector
                 .toggled
@@ -435,7 +435,8 @@ pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
     match action {
         Some(RowAction::Toggle(key)) => {
             model.inspector.toggle(&key);
-            model.inspector.at_end = false;
+            let tab = model.inspector.tab;
+            model.inspector.stay_at_end(tab, false);
             Vec::new()
         }
         Some(RowAction::Fetch(reference)) => fetch(model, &reference),
@@ -457,7 +458,7 @@ fn fetch(model: &mut Model, reference: &piw_protocol::view::ArtifactRef) -> Vec<
 fn step_in_time(model: &mut Model, forward: bool) -> Vec<Effect> {
     model.playback.playing = false;
     let Some(run) = &model.run else { return Vec::new() };
-    let total = run.step_total();
+    let total = run.positions();
     let cursor = match (run.cursor, forward) {
         (None, true) => None,
         (None, false) => total.checked_sub(1),
@@ -469,7 +470,7 @@ fn step_in_time(model: &mut Model, forward: bool) -> Vec<Effect> {
 
 fn play(model: &mut Model) -> Vec<Effect> {
     let Some(run) = &model.run else { return Vec::new() };
-    model.playback.playing = !model.playback.playing && run.step_total() > 0;
+    model.playback.playing = !model.playback.playing && run.positions() > 0;
     model.play_at = model.now + 1000 / i64::from(model.playback.speed.max(1));
     if model.playback.playing && run.cursor.is_none() {
         return seek(model, Some(0));
@@ -508,7 +509,12 @@ fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
         };
         return run.ask(request).into_iter().collect();
     }
-    let total = run.step_total();
+    if model.inspector.tab == Tab::Conversation {
+        let effect = run.turn_entries(newer);
+        model.inspector.stay_at_end(Tab::Conversation, false);
+        return effect.into_iter().collect();
+    }
+    let total = run.positions();
     let cursor = match (run.cursor, newer) {
         (None, true) => return Vec::new(),
         (None, false) => total.checked_sub(page.min(total)),

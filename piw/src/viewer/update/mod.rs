@@ -14,6 +14,7 @@ pub(super) use self::keys::act;
 
 use super::background::Heard;
 use super::graph_panel::{AUTOMATIC, GraphPanel};
+use super::inspector::Tab;
 use super::inspector::rows::Row;
 use super::message::{Effect, Message};
 use super::model::Model;
@@ -95,7 +96,7 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     if model.playback.playing && now >= model.play_at {
         model.play_at = now + 1000 / i64::from(model.playback.speed.max(1));
         let cursor = model.run.as_ref().and_then(|run| run.cursor);
-        let total = model.run.as_ref().map_or(0, super::run::Run::step_total);
+        let total = model.run.as_ref().map_or(0, super::run::Run::positions);
         return match cursor {
             Some(cursor) if cursor + 1 < total => seek(model, Some(cursor + 1)),
             _ => {
@@ -107,22 +108,32 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Moves the replay position; the selection in the Steps tab goes along.
+/// Moves the replay position; the selection goes along.
 pub(super) fn seek(model: &mut Model, cursor: Option<u64>) -> Vec<Effect> {
-    model.dirty = true;
     let now = model.now;
     let Some(run) = &mut model.run else { return Vec::new() };
-    let effect = run.seek(cursor, now);
+    let effects = run.seek(cursor, now);
+    moved(model);
+    effects
+}
+
+/// The shown position changed: selects in the inspector what belongs to it.
+pub(super) fn moved(model: &mut Model) {
+    model.dirty = true;
+    let Some(run) = &model.run else { return };
+    let (live, step) = (run.cursor.is_none(), run.shown_step());
     model.graph.selected = None;
-    model.inspector.at_end = run.cursor.is_none();
-    if let Some(step) = run.cursor {
+    model.inspector.stay_at_end(Tab::Steps, live);
+    model.inspector.stay_at_end(Tab::Conversation, true);
+    if model.inspector.tab != Tab::Conversation
+        && let Some(step) = step
+    {
         let rows = inspector_rows(model);
         if let Some(at) = rows.iter().position(|row| row.step == Some(step)) {
             let height = inspector_height(model);
             model.inspector.select(at, rows.len(), height);
         }
     }
-    effect.into_iter().collect()
 }
 
 /// Rows of the inspector's tab as they are drawn.

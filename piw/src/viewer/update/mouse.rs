@@ -175,7 +175,7 @@ fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
         if screen.timeline.height < 2 && at.x + timeline::HELP >= screen.timeline.right() {
             return hint(model, screen.timeline, at);
         }
-        let total = model.run.as_ref().map_or(0, crate::viewer::run::Run::step_total);
+        let total = model.run.as_ref().map_or(0, crate::viewer::run::Run::positions);
         if at.y == screen.timeline.y
             && let Some(step) = timeline::step_at(screen.timeline, at.x, total)
         {
@@ -230,7 +230,7 @@ fn hint(model: &mut Model, area: Rect, at: Position) -> Vec<Effect> {
 fn press_inspector(model: &mut Model, screen: &Screen, at: Position, on_split: bool) -> Vec<Effect> {
     let area = screen.inspector;
     if at.y == area.y {
-        let (_, tabs) = model.inspector.title(&model.theme);
+        let (_, tabs) = model.inspector.title(&model.theme, area.width.saturating_sub(2));
         let column = at.x.saturating_sub(area.x + 1);
         if let Some((tab, ..)) = tabs
             .into_iter()
@@ -279,7 +279,7 @@ fn press_graph(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> 
 fn drag(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
     match model.drag {
         Some(Drag::Playhead) => {
-            let total = model.run.as_ref().map_or(0, crate::viewer::run::Run::step_total);
+            let total = model.run.as_ref().map_or(0, crate::viewer::run::Run::positions);
             timeline::step_at(screen.timeline, at.x, total).map_or_else(Vec::new, |step| seek(model, Some(step)))
         }
         Some(Drag::Graph(x, y)) => {
