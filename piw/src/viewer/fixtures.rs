@@ -444,15 +444,15 @@ impl SessionFixture {
     }
 
     /// Adds an event.
-    pub fn event(&mut self, steps: u64, kind: &str, payload: Value) {
-        let position = self.events.len() as u64;
+    pub fn event(&mut self, steps: u64, kind: &str, payload: impl Into<Value>) {
+        let (position, payload) = (self.events.len() as u64, payload.into());
         let event = json!({"position": position, "steps": steps, "entries": self.entries.len(),
             "at": at(200 * position as i64 % 30_000), "type": kind, "payload": payload});
         self.events.push(serde_json::from_value(event).unwrap());
     }
 
-    fn entry(&mut self, steps: u64, id: &str, message: Value) {
-        let event = self.events.len() as u64;
+    fn entry(&mut self, steps: u64, id: &str, message: impl Into<Value>) {
+        let (event, message) = (self.events.len() as u64, message.into());
         let entry = json!({"index": self.entries.len(), "event": event, "entryId": id, "at": at(200 * event as i64 % 30_000),
             "kind": "message", "content": {"type": "message", "id": id, "message": message}});
         self.entries.push(serde_json::from_value(entry).unwrap());

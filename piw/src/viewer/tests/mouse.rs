@@ -97,9 +97,11 @@ fn dialogs_are_answered_with_the_mouse() {
 
     let mut stage = opened((120, 40), &fixtures::waiting());
     stage.click_on(&["a answer"]);
+    stage.press("1");
     stage.click_on(&["Esc closes"]);
     assert!(stage.model.popup.is_none());
     stage.click_on(&["a answer"]);
+    stage.press("1");
     stage.click_on(&["Enter sends"]);
     assert_eq!(sent(&stage), 1);
 

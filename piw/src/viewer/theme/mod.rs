@@ -386,12 +386,11 @@ impl Theme {
             Mark::Idle => return self.faint(),
             Mark::Queued => palette.subtext,
             Mark::Running => palette.blue,
-            Mark::Replay => palette.peach,
             Mark::Waiting => palette.yellow,
             Mark::Paused => palette.lavender,
             Mark::Ok => palette.green,
             Mark::Failed => palette.red,
-            Mark::TimedOut => palette.peach,
+            Mark::Replay | Mark::TimedOut => palette.peach,
             Mark::Cancelled => palette.muted,
             Mark::Ambiguous => palette.mauve,
         };
