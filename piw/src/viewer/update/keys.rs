@@ -442,7 +442,8 @@ pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
         Some(RowAction::Fetch(reference)) => fetch(model, &reference),
         Some(RowAction::OpenWhole(key, reference)) => {
             model.inspector.toggle(&key);
-            model.inspector.at_end = false;
+            let tab = model.inspector.tab;
+            model.inspector.stay_at_end(tab, false);
             fetch(model, &reference)
         }
         Some(RowAction::Seek(step)) => seek(model, Some(step)),
