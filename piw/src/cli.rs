@@ -9,6 +9,7 @@ use piw_protocol::envelope::MAX_ID;
 
 use crate::command;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::text;
 
 /// Run agent workflows durably on this machine and watch them live.
 #[derive(Debug, Parser)]
@@ -406,21 +407,37 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe while printing help is nobody's problem.
-            let _ = error.print();
+            if arguments.iter().all(|argument| is_clean(&argument.to_string_lossy())) {
+                // A closed pipe while printing help is nobody's problem.
+                let _ = error.print();
+            } else {
+                // The message repeats what was typed, so it goes without colours and neutralised.
+                eprint!("{}", printable(&error.render().to_string()));
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
     match dispatch(cli) {
         Ok(exit) => exit,
         Err(failure) => {
-            eprintln!("{failure}");
+            eprint!("{}", printable(&failure.to_string()));
             failure.exit
         }
     }
+}
+
+fn is_clean(text: &str) -> bool {
+    text::clean(text) == text
+}
+
+/// Every line of a message, safe to print.
+fn printable(message: &str) -> String {
+    let (lines, _) = text::clean_lines(message, usize::MAX);
+    lines.iter().fold(String::new(), |out, line| out + line + "\n")
 }
 
 fn dispatch(cli: Cli) -> Outcome {

@@ -76,6 +76,12 @@ fn fate(c: char) -> Fate {
     }
 }
 
+/// Whether a character is shown as it is: it neither controls a terminal, nor reorders or hides text.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
+    matches!(fate(c), Fate::Keep | Fate::Mark)
+}
+
 /// One line that is safe to print: no control character, escape sequence, bidi control or zero-width trick survives, line
 /// ends become spaces, stacks of combining marks are cut, and nothing is longer than [`LINE_LIMIT`] characters.
 #[must_use]

@@ -258,3 +258,70 @@ impl Drop for Terminal {
         let _ = self.child.wait();
     }
 }
+
+/// What in the bytes of a program may change a terminal in ways that text must not: control characters beside line ends, invisible
+/// and reordering characters, bytes that are no text, and escape sequences. With `screen` the sequences that this program draws
+/// with are allowed, and no others.
+#[must_use]
+pub fn strange(bytes: &[u8], screen: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = bytes;
+    while let Some(first) = rest.first() {
+        let length = match first {
+            0x1b if screen => match sequence(rest) {
+                Some(length) => length,
+                None => {
+                    let shown = String::from_utf8_lossy(&rest[..rest.len().min(12)])
+                        .escape_debug()
+                        .to_string();
+                    found.push(shown);
+                    1
+                }
+            },
+            b'\n' => 1,
+            b'\r' if screen => 1,
+            0..=0x7f => {
+                if first.is_ascii_control() {
+                    found.push(format!("{first:#x}"));
+                }
+                1
+            }
+            _ => {
+                let length = rest.iter().skip(1).take_while(|byte| **byte & 0xc0 == 0x80).count() + 1;
+                match std::str::from_utf8(&rest[..length]) {
+                    Ok(text) if text.chars().any(is_strange) => found.push(text.escape_unicode().to_string()),
+                    Ok(_) => {}
+                    Err(_) => found.push(format!("{:x?}", &rest[..length])),
+                }
+                length
+            }
+        };
+        rest = &rest[length..];
+    }
+    found.truncate(20);
+    found
+}
+
+const fn is_strange(c: char) -> bool {
+    matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Length of a sequence that moves the cursor, colours, clears, or sets a mode that the viewer uses.
+fn sequence(bytes: &[u8]) -> Option<usize> {
+    let body = bytes.strip_prefix(b"\x1b[")?;
+    let end = body.iter().position(|byte| (0x40..0x7f).contains(byte))?;
+    let (parameters, last) = (std::str::from_utf8(&body[..end]).ok()?, body[end]);
+    let numbers = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == ';' || c == ':');
+    let known = match (parameters.strip_prefix('?'), last) {
+        (Some(modes), b'h' | b'l') => modes.split(';').all(|mode| {
+            [
+                "7", "25", "1000", "1002", "1003", "1004", "1006", "1015", "1049", "2004", "2026",
+            ]
+            .contains(&mode)
+        }),
+        (None, b'm' | b'A'..=b'H' | b'J' | b'K') => numbers(parameters),
+        _ => false,
+    };
+    known.then_some(2 + end + 1)
+}

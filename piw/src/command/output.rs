@@ -42,16 +42,19 @@ pub fn json(document: &impl Serialize) -> Result<(), Failure> {
 /// JSON text in which every character that a terminal could obey or that reorders what a reader sees is a `\u` escape. Such
 /// characters stand only inside JSON strings, so the document stays the same.
 fn escaped(encoded: &str) -> Cow<'_, str> {
-    let is_unsafe = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    if !encoded.chars().any(is_unsafe) {
+    let is_safe = |c: char| c == '\n' || crate::text::is_plain(c);
+    if encoded.chars().all(is_safe) {
         return Cow::Borrowed(encoded);
     }
     let mut out = String::with_capacity(encoded.len() + 64);
     for c in encoded.chars() {
-        if is_unsafe(c) {
-            out.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
+        if is_safe(c) {
             out.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
         }
     }
     Cow::Owned(out)
@@ -91,11 +94,11 @@ mod tests {
 
     #[test]
     fn json_keeps_its_value_and_loses_what_a_terminal_obeys() {
-        let value = serde_json::json!({ "title": "a\u{9b}31m\u{202e}b\u{2028}", "plain": "ü" });
+        let value = serde_json::json!({ "title": "a\u{9b}31m\u{202e}b\u{2028}\u{fe0f}\u{e0041}", "plain": "ü" });
         let encoded = serde_json::to_string_pretty(&value).unwrap();
         let printed = escaped(&encoded);
         assert!(
-            !printed.contains(['\u{9b}', '\u{202e}', '\u{2028}'])
+            !printed.contains(['\u{9b}', '\u{202e}', '\u{2028}', '\u{fe0f}', '\u{e0041}'])
                 && printed.contains("\\u009b")
                 && printed.contains('ü')
         );

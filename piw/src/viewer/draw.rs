@@ -33,7 +33,7 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
     }
     if screen.graph.area() > 0 {
         model.graph.draw(
-            model.run.as_ref(),
+            model.run.as_ref().ok_or_else(|| model.browser.why_empty()),
             theme,
             model.focus == Part::Graph,
             screen.graph,
@@ -64,6 +64,9 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
             problems: &model.problems,
         };
         popup.draw(&look, area, buffer);
+    }
+    if theme.ascii {
+        widgets::ascii(buffer);
     }
 }
 

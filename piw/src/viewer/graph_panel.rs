@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use piw_protocol::client::Freshness;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -211,9 +212,9 @@ impl GraphPanel {
         Line::from(spans)
     }
 
-    /// Draws the panel.
-    pub fn draw(&self, run: Option<&Run>, theme: &Theme, focused: bool, area: Rect, buffer: &mut Buffer) {
-        let inner = widgets::panel(self.title(run, theme), theme, focused, area, buffer);
+    /// Draws the panel; without a run, why there is none.
+    pub fn draw(&self, run: Result<&Run, &str>, theme: &Theme, focused: bool, area: Rect, buffer: &mut Buffer) {
+        let inner = widgets::panel(self.title(run.ok(), theme), theme, focused, area, buffer);
         let notice = |buffer: &mut Buffer, text: &str, style| {
             let lines = crate::text::wrap(text, usize::from(inner.width));
             let top = inner.y + (inner.height + 1).saturating_sub(lines.len() as u16) / 2;
@@ -222,11 +223,15 @@ impl GraphPanel {
                 buffer.set_stringn(x, y, line, usize::from(inner.width), style);
             }
         };
-        let Some(run) = run else {
-            return notice(buffer, "no run selected", theme.muted());
+        let run = match run {
+            Ok(run) => run,
+            Err(why) => return notice(buffer, why, theme.muted()),
         };
         if let Some(error) = &run.graph_error {
             return notice(buffer, &clean(error), theme.error());
+        }
+        if let Freshness::Refused(error) = &run.freshness {
+            return notice(buffer, &clean(&error.to_string()), theme.error());
         }
         let (Some(graph), Some(drawing)) = (&run.graph, run.drawing(self.density)) else {
             return notice(buffer, "loading…", theme.muted());

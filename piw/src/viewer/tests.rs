@@ -7,6 +7,8 @@ mod markdown;
 mod mouse;
 mod open;
 mod review;
+mod screens;
+mod storm;
 
 use std::sync::Arc;
 
@@ -270,13 +272,8 @@ fn includes_fold() {
     assert!(stage.frame().contains("decide"));
 }
 
-#[test]
-fn replay_goes_back_and_returns() {
-    let mut stage = opened((120, 40), &fixtures::running());
-    let live = stage.frame();
-    stage.press("[");
-    // The position is shown at once; the graph follows when its page arrives.
-    assert!(stage.frame().contains("step 7 of 7"), "{}", stage.frame());
+/// Answers the request for a page of the running run's steps.
+fn page(stage: &mut Stage) {
     let request = stage.effects.iter().rev().find_map(|effect| match effect {
         Effect::FetchPage { request, .. } => Some(request.clone()),
         _ => None,
@@ -300,6 +297,16 @@ fn replay_goes_back_and_returns() {
         request,
         result: Ok(Arc::new(serde_json::from_value(page).unwrap())),
     });
+}
+
+#[test]
+fn replay_goes_back_and_returns() {
+    let mut stage = opened((120, 40), &fixtures::running());
+    let live = stage.frame();
+    stage.press("[");
+    // The position is shown at once; the graph follows when its page arrives.
+    assert!(stage.frame().contains("step 7 of 7"), "{}", stage.frame());
+    page(&mut stage);
     stage.press("[ [ [ [");
     insta::assert_snapshot!("replay", stage.frame());
     stage.press("L esc");
@@ -580,82 +587,6 @@ fn hostile_text_never_reaches_the_screen_raw() {
                 !c.is_control() && !"\u{202e}\u{200b}".contains(c),
                 "{c:?} reached the screen"
             );
-        }
-    }
-}
-
-#[test]
-fn a_storm_of_input_never_panics() {
-    let mut state = 42u64;
-    let mut random = move |below: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    let keys: Vec<KeyCode> = "?:jkhlgGtbfz+-0xZ,prcRay/[]{}L <>1234nqey"
-        .chars()
-        .map(KeyCode::Char)
-        .chain([
-            KeyCode::Tab,
-            KeyCode::Enter,
-            KeyCode::Esc,
-            KeyCode::Up,
-            KeyCode::Down,
-            KeyCode::Left,
-            KeyCode::Right,
-        ])
-        .chain([
-            KeyCode::PageUp,
-            KeyCode::PageDown,
-            KeyCode::Home,
-            KeyCode::End,
-            KeyCode::Backspace,
-            KeyCode::BackTab,
-        ])
-        .collect();
-    let mut stage = opened((120, 40), &fixtures::running());
-    let fixtures = [fixtures::running(), fixtures::failed(), fixtures::waiting()].map(|fixture| fixture.view());
-    for turn in 0..4_000 {
-        match random(20) {
-            0 => {
-                let (width, height) = (1 + random(200) as u16, 1 + random(70) as u16);
-                stage.send(Message::Terminal(Event::Resize(width, height)));
-            }
-            1 => stage.runs(random(500)),
-            2 => {
-                let mut view = fixtures[random(3) as usize].clone();
-                if let Some(run) = &stage.model.run {
-                    view.run_id.clone_from(&run.run_id.id);
-                }
-                stage.view(view);
-            }
-            3 => stage.send(Message::Tick(fixtures::START + 31_000 + turn * 300)),
-            4..10 => {
-                let kinds = [
-                    MouseEventKind::Down(MouseButton::Left),
-                    MouseEventKind::Drag(MouseButton::Left),
-                    MouseEventKind::Up(MouseButton::Left),
-                    MouseEventKind::ScrollDown,
-                    MouseEventKind::ScrollUp,
-                    MouseEventKind::ScrollLeft,
-                    MouseEventKind::Moved,
-                ];
-                let (width, height) = stage.model.size;
-                stage.send(Message::Terminal(Event::Mouse(MouseEvent {
-                    kind: kinds[random(kinds.len() as u64) as usize],
-                    column: random(u64::from(width) + 3) as u16,
-                    row: random(u64::from(height) + 3) as u16,
-                    modifiers: KeyModifiers::NONE,
-                })));
-            }
-            _ => {
-                let code = keys[random(keys.len() as u64) as usize];
-                stage.send(Message::Terminal(Event::Key(KeyEvent::new(code, KeyModifiers::NONE))));
-            }
-        }
-        if turn % 7 == 0 {
-            stage.frame();
         }
     }
 }

@@ -32,6 +32,30 @@ pub fn panel(title: Line<'_>, theme: &Theme, focused: bool, area: Rect, buffer: 
     inner
 }
 
+/// Puts ASCII in the place of the marks that our own texts have. What workflows and files say stays.
+pub fn ascii(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        let plain = match cell.symbol() {
+            "·" | "–" | "—" | "−" => "-",
+            "…" => ".",
+            "“" | "”" => "\"",
+            "‘" | "’" => "'",
+            "×" => "x",
+            "▏" => "_",
+            "≈" => "~",
+            "✓" => "v",
+            "↻" => "@",
+            "ƒ" => "f",
+            "●" => "o",
+            "◆" => "?",
+            "←" => "<",
+            "→" => ">",
+            _ => continue,
+        };
+        cell.set_symbol(plain);
+    }
+}
+
 /// Empties an area that something is drawn over. A wide character that reaches into it from the left goes as a whole.
 pub fn cover(area: Rect, buffer: &mut Buffer) {
     if area.x > 0 {

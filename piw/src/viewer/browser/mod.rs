@@ -345,6 +345,17 @@ impl Browser {
         widgets::scrollbar(theme, total, top, usize::from(inner.height), area, buffer);
     }
 
+    /// Why no run is selected.
+    #[must_use]
+    pub fn why_empty(&self) -> &'static str {
+        match (self.is_loaded(), self.filter.is_empty(), self.total()) {
+            (false, ..) => "loading…",
+            (true, false, 0) => "no run matches",
+            (true, true, 0) => "no runs yet: piw run <workflow> starts one",
+            _ => "no run selected",
+        }
+    }
+
     fn draw_empty(&self, theme: &Theme, inner: Rect, buffer: &mut Buffer) {
         let columns = usize::from(inner.width);
         let text = match (self.is_loaded(), self.filter.is_empty()) {

@@ -1,6 +1,8 @@
 //! The finished drawing: cards, group boxes, edge paths and labels in cell coordinates. Plain data; it never depends on the
 //! state of a run, so nothing moves while one runs.
 
+use super::model::Graph;
+
 /// How much room a node gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Density {
@@ -149,6 +151,16 @@ pub struct Drawing {
 }
 
 impl Drawing {
+    /// Whether everything that is drawn is in a graph.
+    #[must_use]
+    pub fn shows(&self, graph: &Graph) -> bool {
+        let edges = |list: &[usize]| list.iter().all(|edge| *edge < graph.edges.len());
+        self.cards.iter().all(|card| card.node < graph.nodes.len())
+            && self.groups.iter().all(|group| group.group < graph.groups.len())
+            && self.paths.iter().all(|path| edges(&path.edges))
+            && self.labels.iter().all(|label| edges(&label.edges))
+    }
+
     /// The card at a cell.
     #[must_use]
     pub fn card_at(&self, x: i32, y: i32) -> Option<&Card> {

@@ -155,13 +155,14 @@ impl Run {
         let digest = view.state.definition_digest.clone().unwrap_or_default();
         match &view.workflow {
             DefinitionView::Inline(definition) if self.graph.is_none() || digest != self.digest => {
+                // One that was asked for before belongs to an older view.
+                self.definition_wanted = None;
                 self.take_definition(definition, digest);
             }
             DefinitionView::Content { content, .. }
                 if self.definition_wanted.as_ref() != Some(&content.artifact.sha256) =>
             {
                 self.definition_wanted = Some(content.artifact.sha256.clone());
-                self.digest = digest;
                 effects.push(Effect::FetchDefinition {
                     run_id: self.run_id.clone(),
                     reference: content.artifact.clone(),
@@ -175,6 +176,9 @@ impl Run {
             None => Need::Nothing,
         };
         self.view = Some(view);
+        // A server that was set back to a backup knows fewer positions.
+        let total = self.positions();
+        self.cursor = self.cursor.filter(|_| total > 0).map(|cursor| cursor.min(total - 1));
         if by_events != self.by_events() && self.cursor.is_some() {
             // Positions are counted in something else from now on.
             effects.extend(self.seek(None, now));
@@ -193,12 +197,8 @@ impl Run {
         }
         match result {
             Ok(definition) => {
-                let digest = if self.digest.is_empty() {
-                    sha256.to_owned()
-                } else {
-                    self.digest.clone()
-                };
-                self.take_definition(&definition, digest);
+                let named = self.view.as_ref().and_then(|view| view.state.definition_digest.clone());
+                self.take_definition(&definition, named.unwrap_or_else(|| sha256.to_owned()));
                 self.refresh(now);
             }
             Err(error) => {
@@ -334,6 +334,10 @@ impl Run {
             return;
         }
         self.requested.retain(|known| *known != key);
+        // Digests of definitions come from the server: two graphs may claim the same one.
+        if !self.graph.as_ref().is_some_and(|graph| drawing.shows(graph)) {
+            return;
+        }
         if self.drawings.len() == DRAWINGS {
             self.drawings.remove(0);
         }

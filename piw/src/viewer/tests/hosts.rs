@@ -22,7 +22,7 @@ fn retry(attempt: u32, reason: &str) -> Retry {
 }
 
 /// Three hosts: one with runs, one with runs whose newest is on screen, one that cannot be reached.
-fn three(size: (u16, u16)) -> Stage {
+pub(super) fn three(size: (u16, u16)) -> Stage {
     let names = ["build", "gpu-large-west", "attic"].map(str::to_owned);
     let hosts = Hosts::new(&names);
     let (model, effects) = Model::new(hosts, None, Theme::plain(), size, fixtures::START + 31_000);
@@ -229,43 +229,6 @@ fn what_is_wrong_with_a_host_is_said_once_and_on_a_click() {
     let mut stage = without_toasts(stage);
     stage.press("H");
     assert!(stage.frame().contains("attic: still gone"), "{}", stage.frame());
-}
-
-#[test]
-fn a_storm_over_several_hosts_never_panics() {
-    let mut state = 7u64;
-    let mut random = move |below: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    let mut stage = three((120, 40));
-    let keys: Vec<char> = "jkgGbHhlZ/:?x ".chars().collect();
-    for _ in 0..1_500 {
-        match random(8) {
-            0 => {
-                let (width, height) = (1 + random(200) as u16, 1 + random(70) as u16);
-                stage.send(Message::Terminal(Event::Resize(width, height)));
-            }
-            1 => list(
-                &mut stage,
-                HostId(random(3) as usize),
-                random(400),
-                random(500_000) as i64,
-            ),
-            2 => lose(&mut stage, HostId(random(3) as usize)),
-            3 => stage.connection(HostId(random(3) as usize), connected()),
-            4 => stage.click(random(60) as u16, random(60) as u16),
-            5 => stage.press("esc"),
-            _ => {
-                let key = keys[random(keys.len() as u64) as usize];
-                let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
-                stage.send(Message::Terminal(Event::Key(key)));
-            }
-        }
-        let _ = stage.frame();
-    }
 }
 
 #[test]
