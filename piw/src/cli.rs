@@ -6,9 +6,11 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use piw_protocol::envelope::MAX_ID;
+use piw_protocol::run::DisplayStatus;
 
 use crate::command;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::filter;
 use crate::text;
 
 /// Run agent workflows durably on this machine and watch them live.
@@ -138,8 +140,26 @@ pub struct RunArgs {
 /// Arguments of `piw ps`.
 #[derive(Debug, Args)]
 pub struct PsArgs {
-    /// Every run, not only the newest 20 and the unfinished ones
-    #[arg(long, short = 'a')]
+    /// Only runs that match, as in the viewer's filter: words, status:NAME, workflow:NAME, age:<2h, age:>3d
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+    /// Only runs of this status; may be given several times, or several with commas
+    #[arg(long, short = 's', value_name = "STATUS", value_delimiter = ',', value_parser = filter::status)]
+    pub status: Vec<DisplayStatus>,
+    /// Only runs of the workflow of this name
+    #[arg(long, short = 'w', value_name = "NAME")]
+    pub workflow: Option<String>,
+    /// Only runs created at most so long ago: 30s, 15m, 2h, 3d, 1w
+    #[arg(long, value_name = "AGE", value_parser = filter::age)]
+    pub since: Option<i64>,
+    /// Only runs created longer ago than this
+    #[arg(long, value_name = "AGE", value_parser = filter::age)]
+    pub until: Option<i64>,
+    /// At most so many runs, newest first
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: u64,
+    /// Every run that matches
+    #[arg(long, short = 'a', conflicts_with = "limit")]
     pub all: bool,
     /// Print one JSON array
     #[arg(long)]

@@ -5,6 +5,7 @@
 //! | [`cli`] | the command line: flags, dispatch, exit codes |
 //! | [`command`] | one file for each command |
 //! | [`failure`] | how an error becomes a message, a hint and an exit code |
+//! | [`filter`] | what runs are filtered by, in the viewer and in `piw ps` |
 //! | [`follow`] | the progress display of `piw run` |
 //! | [`question`] | what a waiting run asks of a person |
 //! | [`relay`] | what other machines' viewers connect to: the WebSocket relay and the one over standard streams |
@@ -15,6 +16,7 @@
 pub mod cli;
 pub mod command;
 pub mod failure;
+pub mod filter;
 pub mod follow;
 pub mod question;
 pub mod relay;

@@ -1,36 +1,42 @@
 //! `piw ps`: lists runs.
 
-use piw_protocol::ops::RunList;
+use piw_protocol::ops::{RunFilter, RunList};
 use piw_protocol::run::DisplayStatus;
-use piw_protocol::view::RunListItem;
+use piw_protocol::view::{PAGE_ITEMS, RunListItem};
 
 use super::output;
 use super::session::{self, Autostart, Session};
 use crate::cli::PsArgs;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::filter::Filter;
 use crate::follow::lines::{status_mark, status_name};
 use crate::follow::{between, elapsed};
 use crate::text;
 
-/// Runs shown without `--all`.
-const NEWEST: u32 = 20;
-
 /// Prints the list.
 ///
 /// # Errors
-/// No server.
+/// A filter that cannot be meant, or no server.
 pub fn run(args: &PsArgs) -> Outcome {
+    let filter = filter(args)?;
+    let is_filtered = filter != Filter::default();
     let session = session::connect(Autostart::Allowed)?;
-    let (items, total) = fetch(&session, args.all)?;
+    let now = jiff::Timestamp::now();
+    let most = if args.all { u64::MAX } else { args.limit };
+    let (items, total) = fetch(&session, filter.request(now.as_millisecond()).as_ref(), most)?;
     if args.json {
         output::json(&items)?;
         return Ok(Exit::Done);
     }
     if items.is_empty() {
-        output::text("no runs yet; start one with: piw run <workflow>  (piw workflows lists them)\n")?;
+        output::text(if is_filtered {
+            "no run matches; piw ps lists the newest of all\n"
+        } else {
+            "no runs yet; start one with: piw run <workflow>  (piw workflows lists them)\n"
+        })?;
         return Ok(Exit::Done);
     }
-    let now = jiff::Timestamp::now().to_string();
+    let now = now.to_string();
     let mut rows = vec![
         ["RUN", "STATUS", "WORKFLOW", "AGE", "TIME", "TITLE"]
             .map(str::to_owned)
@@ -40,23 +46,52 @@ pub fn run(args: &PsArgs) -> Outcome {
     output::text(&output::table(&rows))?;
     let hidden = total.saturating_sub(items.len() as u64);
     if hidden > 0 {
-        output::text(&format!("{hidden} more: piw ps --all\n"))?;
+        let how = if is_filtered {
+            "the same with --all"
+        } else {
+            "piw ps --all"
+        };
+        output::text(&format!("{hidden} more: {how}\n"))?;
     }
     Ok(Exit::Done)
 }
 
-fn fetch(session: &Session, all: bool) -> Result<(Vec<RunListItem>, u64), Failure> {
+/// What the words and the flags ask for together.
+fn filter(args: &PsArgs) -> Result<Filter, Failure> {
+    let wrong = |message: String| {
+        Failure::new(Exit::Usage, text::clean(&message).into_owned()).hint("piw ps --help shows what can be asked for")
+    };
+    let mut filter =
+        Filter::parse(&format!("{} ", args.filter.join(" "))).map_err(|problem| wrong(problem.to_string()))?;
+    if !filter.hosts.is_empty() {
+        return Err(wrong(
+            "host: is for the viewer; piw ps lists the runs of this machine".into(),
+        ));
+    }
+    if args.workflow.is_some() && filter.workflow.is_some() {
+        return Err(wrong("the workflow is given twice".into()));
+    }
+    filter.status.extend_from_slice(&args.status);
+    filter.workflow = args.workflow.clone().or(filter.workflow);
+    filter.younger = args.since.or(filter.younger);
+    filter.older = args.until.or(filter.older);
+    filter.check().map_err(|problem| wrong(problem.to_string()))?;
+    Ok(filter)
+}
+
+fn fetch(session: &Session, filter: Option<&RunFilter>, most: u64) -> Result<(Vec<RunListItem>, u64), Failure> {
     let mut items: Vec<RunListItem> = Vec::new();
     loop {
+        let wanted = (most - items.len() as u64).min(PAGE_ITEMS as u64);
         let request = RunList {
+            filter: filter.cloned(),
             start: Some(items.len() as u64),
-            limit: if all { None } else { Some(NEWEST) },
-            ..RunList::default()
+            limit: u32::try_from(wanted).ok(),
         };
         let page = session.call(session.client().run_list(&request))?;
         let got = page.items.len();
         items.extend(page.items);
-        if !all || got == 0 || items.len() as u64 >= page.total {
+        if got == 0 || items.len() as u64 >= page.total.min(most) {
             // A run that started between two pages shifts the rest by one; the same run is listed once.
             let mut seen = std::collections::HashSet::new();
             items.retain(|item| seen.insert(item.run_id.clone()));

@@ -25,6 +25,7 @@ pub enum Action {
     Open,
     Back,
     Search,
+    ClearFilter,
     NextMatch,
     PreviousMatch,
     StepBack,
@@ -134,7 +135,14 @@ pub const ENTRIES: &[Entry] = &[
         Action::Search,
         "search",
         &["/"],
-        "filter runs (text, status:failed, workflow:name), or search the inspector",
+        "filter runs (text, status:failed, age:<2h), or search the inspector",
+        None,
+    ),
+    entry(
+        Action::ClearFilter,
+        "clear-filter",
+        &["F"],
+        "end the filter and show every run",
         None,
     ),
     entry(

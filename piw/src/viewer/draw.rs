@@ -28,6 +28,7 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
             focused: model.focus == Part::Browser,
             rail: screen.rail,
             now: model.now,
+            clear: model.keys.shown(Action::ClearFilter),
         };
         model.browser.draw(&look, browser, buffer);
     }

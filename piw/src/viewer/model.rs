@@ -177,7 +177,7 @@ impl Model {
         };
         let effects = match &model.fixed {
             Some(run_id) => vec![Effect::WatchRun(Some(run_id.clone()))],
-            None => model.browser.watch(&model.hosts),
+            None => model.browser.watch(&model.hosts, now),
         };
         (model, effects)
     }
@@ -246,7 +246,8 @@ impl Model {
             && self.browser.has_clock(self.browser_rows());
         let clock =
             (in_browser || self.run.as_ref().is_some_and(Run::has_clock)).then(|| 1000 - self.now.rem_euclid(1000));
-        [toast, play, clock].into_iter().flatten().min()
+        let ages = self.browser.refresh_at().map(|at| (at - self.now).max(1));
+        [toast, play, clock, ages].into_iter().flatten().min()
     }
 
     /// What the keys do now, most useful first.

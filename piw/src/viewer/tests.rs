@@ -1,6 +1,7 @@
 //! Whole screens through the real update and draw.
 
 mod conversation;
+mod filter;
 mod hosts;
 mod keys;
 mod markdown;

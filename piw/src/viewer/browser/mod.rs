@@ -1,6 +1,7 @@
 //! The run browser: the runs of all hosts, newest first. Only the visible windows are ever fetched; the selection follows a
 //! run by id when newer runs push it down.
 
+mod line;
 mod merge;
 #[cfg(test)]
 mod tests;
@@ -15,14 +16,16 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use self::line::Kind;
 use self::merge::Merged;
 use super::clock::{self, Millis};
 use super::hosts::{self, HostId, Hosts, RunId};
 use super::message::Effect;
 use super::theme::{Mark, Theme};
 use super::{screen, widgets};
-use crate::text::{clean, fit, pad, width};
+use crate::text::{clean, counted, fit, fit_end, pad, width, wrap};
 
+pub use self::line::FilterLine;
 pub use self::merge::List;
 
 /// Columns of a time beside a host.
@@ -39,10 +42,12 @@ pub struct Browser {
     pub selected_id: Option<RunId>,
     /// Index of the first visible run.
     pub top: u64,
-    /// Text that runs must contain.
-    pub filter: String,
-    /// Whether the filter is being typed.
-    pub typing: bool,
+    /// What filters the list.
+    pub line: FilterLine,
+    /// What the servers were asked for: ages as instants, so that every window is one of the same list.
+    asked: Option<RunFilter>,
+    /// The list still is that of an older filter.
+    seeking: bool,
     /// Whether the user has chosen a run.
     chosen: bool,
     generation: u64,
@@ -58,8 +63,9 @@ impl Browser {
             selected: 0,
             selected_id: None,
             top: 0,
-            filter: String::new(),
-            typing: false,
+            line: FilterLine::default(),
+            asked: None,
+            seeking: false,
             chosen: false,
             generation: 0,
             merged: Merged::default(),
@@ -91,30 +97,82 @@ impl Browser {
         })
     }
 
+    /// Runs that there would be without the filter, as far as the hosts say.
+    fn unfiltered(&self) -> u64 {
+        let pages = self.lists.iter().filter_map(|list| list.page.as_ref());
+        pages.map(|page| page.unfiltered.unwrap_or(page.total)).sum()
+    }
+
+    /// Takes another text of the filter; asks for other runs when it means others.
+    pub fn filter(&mut self, text: String, hosts: &Hosts, now: Millis) -> Vec<Effect> {
+        if self.line.set(text, hosts) {
+            self.watch(hosts, now)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Carries the last word of the filter on as far as there is only one way.
+    pub fn complete(&mut self, hosts: &Hosts, now: Millis) -> Vec<Effect> {
+        match self.line.completed() {
+            Some(text) => self.filter(text, hosts, now),
+            None => Vec::new(),
+        }
+    }
+
     /// Watches the runs that match the filter from the newest on, on every host that it names.
-    pub fn watch(&mut self, hosts: &Hosts) -> Vec<Effect> {
+    pub fn watch(&mut self, hosts: &Hosts, now: Millis) -> Vec<Effect> {
         self.top = 0;
         self.selected = 0;
         self.selected_id = None;
         self.chosen = false;
-        let named: Vec<String> = self.words("host", "h").map(str::to_lowercase).collect();
+        self.seeking = true;
+        let named = &self.line.filter().hosts;
         for (id, host) in hosts.iter() {
             let name = host.name.to_lowercase();
             self.lists[id.0].hidden = !named.is_empty() && !named.iter().any(|part| name.contains(part));
         }
-        let shown = |lists: &[List], id: HostId| !lists[id.0].hidden;
+        self.merged = Merged::of(&self.lists);
+        self.fix_ages(now);
         let ids: Vec<HostId> = hosts
             .iter()
             .map(|(id, _)| id)
-            .filter(|id| shown(&self.lists, *id))
+            .filter(|id| !self.lists[id.0].hidden)
             .collect();
-        self.merged = Merged::of(&self.lists);
         ids.into_iter().map(|id| self.watch_one(id, 0)).collect()
+    }
+
+    /// Turns the ages of the filter into instants.
+    fn fix_ages(&mut self, now: Millis) {
+        let filter = self.line.filter();
+        self.asked = filter.request(now);
+        self.line.refresh_at = filter.refresh_after().map(|after| now + after);
+    }
+
+    /// Turns the ages into instants anew when it is time. Selection and place stay. A lost host is asked when it is back.
+    pub fn refresh(&mut self, now: Millis) -> Vec<Effect> {
+        if self.line.refresh_at.is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        self.fix_ages(now);
+        let asked = |list: &List| !list.hidden && !list.is_lost();
+        let ids: Vec<HostId> = (0..self.lists.len())
+            .filter(|at| asked(&self.lists[*at]))
+            .map(HostId)
+            .collect();
+        ids.into_iter()
+            .map(|id| self.watch_one(id, self.lists[id.0].wanted))
+            .collect()
+    }
+
+    /// When the ages have to be turned into instants anew.
+    #[must_use]
+    pub fn refresh_at(&self) -> Option<Millis> {
+        self.line.refresh_at
     }
 
     fn watch_one(&mut self, host: HostId, start: u64) -> Effect {
         self.generation += 1;
-        let filter = self.run_filter();
         let list = &mut self.lists[host.0];
         list.generation = self.generation;
         list.wanted = start;
@@ -123,38 +181,8 @@ impl Browser {
             host,
             generation: self.generation,
             start,
-            filter,
+            filter: self.asked.clone(),
         }
-    }
-
-    /// What follows a name and a colon in the filter.
-    fn words<'a>(&'a self, name: &'a str, short: &'a str) -> impl Iterator<Item = &'a str> {
-        let pairs = self.filter.split_whitespace().filter_map(|word| word.split_once(':'));
-        pairs
-            .filter(move |(key, _)| *key == name || *key == short)
-            .map(|(_, value)| value)
-    }
-
-    /// What the typed filter asks of a server: `status:failed`, `workflow:name` and free text, separated by spaces. The host
-    /// is chosen here.
-    fn run_filter(&self) -> Option<RunFilter> {
-        let mut filter = RunFilter::default();
-        let mut text = Vec::new();
-        for word in self.filter.split_whitespace() {
-            match word.split_once(':') {
-                Some(("status" | "s", value)) => {
-                    let value = value.replace('-', "_").to_lowercase();
-                    if let Ok(status) = serde_json::from_value(serde_json::Value::String(value)) {
-                        filter.status.get_or_insert_default().push(status);
-                    }
-                }
-                Some(("workflow" | "w", value)) => filter.workflow = Some(value.to_owned()),
-                Some(("host" | "h", _)) if self.lists.len() > 1 => {}
-                _ => text.push(word),
-            }
-        }
-        filter.text = (!text.is_empty()).then(|| text.join(" "));
-        (filter != RunFilter::default()).then_some(filter)
     }
 
     /// Takes a newer window of a host; says whether another run is selected now.
@@ -178,6 +206,10 @@ impl Browser {
         } else if !several {
             return false;
         }
+        self.seeking &= self
+            .lists
+            .iter()
+            .any(|list| list.awaited && !list.hidden && !list.is_lost());
         self.merged = Merged::of(&self.lists);
         if several && is_first && !self.chosen {
             // Hosts answer one after the other; until somebody chooses, the newest of all is selected.
@@ -255,10 +287,30 @@ impl Browser {
     #[must_use]
     pub fn rows_area(&self, area: Rect) -> Rect {
         let inner = screen::inside(area);
+        let below = |part: Option<Rect>| part.map_or(0, |part| part.height + 1);
         Rect {
-            height: inner.height - self.hosts_area(area).map_or(0, |hosts| hosts.height + 1),
+            height: inner.height - below(self.hosts_area(area)) - below(self.help_area(area)),
             ..inner
         }
+    }
+
+    /// The place of the filter's help in the panel: below the list, above the hosts.
+    fn help_area(&self, area: Rect) -> Option<Rect> {
+        let inner = screen::inside(area);
+        let lines = self.line.help(usize::from(inner.width)).len();
+        let height = u16::try_from(lines).unwrap_or(u16::MAX).min(inner.height / 2);
+        let bottom = self.hosts_area(area).map_or(inner.bottom(), |hosts| hosts.y - 1);
+        (height > 0).then(|| Rect {
+            y: bottom - height,
+            height,
+            ..inner
+        })
+    }
+
+    /// The button that clears the filter.
+    #[must_use]
+    pub fn clear_button(&self, area: Rect) -> Option<Rect> {
+        (self.line.is_shown() && area.width > 20).then(|| Rect::new(area.right() - 4, area.y, 3, 1))
     }
 
     /// The place of the hosts in the panel.
@@ -283,29 +335,52 @@ impl Browser {
             .any(|(_, item)| item.manifest.finished_at.is_none() && Mark::of(item.display.status) != Mark::Paused)
     }
 
-    /// Title of the panel.
-    fn title(&self, theme: &Theme, rail: bool) -> Line<'static> {
+    /// Title of the panel in so many columns.
+    fn title(&self, theme: &Theme, rail: bool, columns: usize) -> Line<'static> {
         if rail {
-            return Line::raw("");
+            // There is room to say that runs are left out.
+            return Line::styled(if self.line.is_active() { "/" } else { "" }, theme.key());
         }
-        let mut spans = vec![Span::styled(" Runs ", theme.accent())];
-        if self.typing || !self.filter.is_empty() {
-            let cursor = if self.typing { "▏" } else { "" };
-            spans.push(Span::styled(format!("/{}{cursor} ", clean(&self.filter)), theme.key()));
+        let total = self.total();
+        let count = match (self.is_loaded(), self.line.is_shown()) {
+            (false, _) => String::new(),
+            (true, false) => format!("{total} "),
+            (true, true) if self.seeking => "… ".to_owned(),
+            (true, true) => format!("{total} of {} ", self.unfiltered()),
+        };
+        if !self.line.is_shown() {
+            return Line::from(vec![
+                Span::styled(" Runs ", theme.accent()),
+                Span::styled(count, theme.muted()),
+            ]);
         }
-        if self.is_loaded() {
-            spans.push(Span::styled(format!("{} ", self.total()), theme.muted()));
-        }
-        Line::from(spans)
+        let (text, room) = (clean(&self.line.text), columns.saturating_sub(4 + width(&count)));
+        let text = if self.line.typing {
+            format!(" /{}▏ ", fit_end(&text, room))
+        } else {
+            format!(" /{} ", fit(&text, room))
+        };
+        Line::from(vec![
+            Span::styled(text, theme.key()),
+            Span::styled(count, theme.muted()),
+        ])
     }
 
     /// Draws the browser.
     pub fn draw(&self, look: &Look<'_>, area: Rect, buffer: &mut Buffer) {
         let (theme, rail) = (look.theme, look.rail);
-        widgets::panel(self.title(theme, rail), theme, look.focused, area, buffer);
+        let button = self.clear_button(area);
+        let columns = usize::from(area.width.saturating_sub(2 + button.map_or(0, |button| button.width)));
+        widgets::panel(self.title(theme, rail, columns), theme, look.focused, area, buffer);
+        if let Some(place) = button {
+            let cross = if theme.ascii { " x " } else { " ✕ " };
+            buffer.set_stringn(place.x, place.y, cross, 3, theme.key());
+        }
+        if let Some(place) = self.help_area(area) {
+            self.draw_help(theme, place, buffer);
+        }
         if let Some(place) = self.hosts_area(area) {
-            let line = if theme.ascii { "-" } else { "─" }.repeat(usize::from(place.width));
-            buffer.set_stringn(place.x, place.y - 1, line, usize::from(place.width), theme.faint());
+            rule(theme, place, buffer);
             let total = |list: &List| list.page.as_ref().map(|page| page.total);
             let runs: Vec<Option<u64>> = self.lists.iter().map(total).collect();
             look.hosts.draw(&runs, theme, rail, place, buffer);
@@ -313,7 +388,7 @@ impl Browser {
         let inner = self.rows_area(area);
         if self.total() == 0 {
             if !rail {
-                self.draw_empty(theme, inner, buffer);
+                self.draw_empty(look, inner, buffer);
             }
             return;
         }
@@ -327,6 +402,10 @@ impl Browser {
                     });
                     let line = line(item, place, look, usize::from(inner.width));
                     buffer.set_line(inner.x, y, &line, inner.width);
+                    if self.seeking && self.line.is_shown() {
+                        // Nobody has said yet that these match.
+                        buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.faint());
+                    }
                 }
                 None => {
                     buffer.set_stringn(inner.x + 1, y, "·", 1, theme.faint());
@@ -348,7 +427,7 @@ impl Browser {
     /// Why no run is selected.
     #[must_use]
     pub fn why_empty(&self) -> &'static str {
-        match (self.is_loaded(), self.filter.is_empty(), self.total()) {
+        match (self.is_loaded(), !self.line.is_active(), self.total()) {
             (false, ..) => "loading…",
             (true, false, 0) => "no run matches",
             (true, true, 0) => "no runs yet: piw run <workflow> starts one",
@@ -356,19 +435,49 @@ impl Browser {
         }
     }
 
-    fn draw_empty(&self, theme: &Theme, inner: Rect, buffer: &mut Buffer) {
-        let columns = usize::from(inner.width);
-        let text = match (self.is_loaded(), self.filter.is_empty()) {
-            (false, _) => "loading…",
-            (true, false) => "no run matches",
-            (true, true) => "no runs yet",
-        };
-        buffer.set_stringn(inner.x + 1, inner.y, text, columns, theme.muted());
-        if self.is_loaded() && self.filter.is_empty() && inner.height > 2 {
-            let hint = fit("start one: piw run <workflow>", columns.saturating_sub(1));
-            buffer.set_stringn(inner.x + 1, inner.y + 2, hint, columns, theme.subtext());
+    fn draw_help(&self, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+        rule(theme, place, buffer);
+        let lines = self.line.help(usize::from(place.width));
+        for (y, (kind, line)) in (place.y..place.bottom()).zip(&lines) {
+            let style = match kind {
+                Kind::Help => theme.subtext(),
+                Kind::Error => theme.error(),
+            };
+            let columns = usize::from(place.width).saturating_sub(1);
+            buffer.set_stringn(place.x + 1, y, fit(line, columns.saturating_sub(1)), columns, style);
         }
     }
+
+    fn draw_empty(&self, look: &Look<'_>, inner: Rect, buffer: &mut Buffer) {
+        let theme = look.theme;
+        let columns = usize::from(inner.width).saturating_sub(1);
+        let (text, hint) = match (self.is_loaded() && !self.seeking, self.line.is_active()) {
+            (false, _) => ("loading…", String::new()),
+            (true, false) => ("no runs yet", "start one: piw run <workflow>".to_owned()),
+            (true, true) => {
+                let how = match (self.line.typing, look.clear) {
+                    (true, _) => "Esc".to_owned(),
+                    (false, Some(key)) => key.to_owned(),
+                    (false, None) => "the cross above".to_owned(),
+                };
+                let all = counted(self.unfiltered(), "run");
+                (
+                    "no run matches",
+                    format!("{how} clears the filter and shows all of {all}"),
+                )
+            }
+        };
+        buffer.set_stringn(inner.x + 1, inner.y, text, columns, theme.muted());
+        for (y, line) in (inner.y + 2..inner.bottom()).zip(wrap(&hint, columns.saturating_sub(1).max(1))) {
+            buffer.set_stringn(inner.x + 1, y, line, columns, theme.subtext());
+        }
+    }
+}
+
+/// A line above a part of the panel.
+fn rule(theme: &Theme, below: Rect, buffer: &mut Buffer) {
+    let line = if theme.ascii { "-" } else { "─" }.repeat(usize::from(below.width));
+    buffer.set_stringn(below.x, below.y - 1, line, usize::from(below.width), theme.faint());
 }
 
 /// How the browser is drawn.
@@ -384,6 +493,8 @@ pub struct Look<'a> {
     pub rail: bool,
     /// The present.
     pub now: Millis,
+    /// The key that clears the filter.
+    pub clear: Option<&'a str>,
 }
 
 /// The host of a line.

@@ -28,7 +28,7 @@ impl World {
         let names: Vec<String> = (0..runs.len()).map(|at| format!("host{at}")).collect();
         let hosts = Hosts::new(&names);
         let mut browser = Browser::new(runs.len());
-        let queue = browser.watch(&hosts).into();
+        let queue = browser.watch(&hosts, fixtures::START).into();
         let mut world = Self {
             hosts,
             runs,
@@ -168,7 +168,7 @@ fn the_newest_of_all_hosts_is_selected_until_somebody_chooses() {
     let hosts = Hosts::new(&names);
     let mut world = World::new(vec![(0..200).map(|at| 1_000 + at).collect(), vec![5]]);
     world.browser = Browser::new(2);
-    let effects = world.browser.watch(&hosts);
+    let effects = world.browser.watch(&hosts, fixtures::START);
     world.queue = effects.into_iter().rev().collect();
     world.settle();
     assert_eq!((world.browser.selected, world.browser.top), (0, 0));
@@ -200,9 +200,9 @@ fn a_lost_host_keeps_its_window_and_holds_nobody_up() {
 #[test]
 fn a_filter_names_hosts() {
     let mut world = World::new(vec![vec![1, 2], vec![3, 4, 5]]);
-    world.browser.filter = "host:host1 status:failed".into();
     let hosts = world.hosts.clone();
-    let effects = world.browser.watch(&hosts);
+    let text = "host:host1 status:failed".to_owned();
+    let effects = world.browser.filter(text, &hosts, fixtures::START);
     let [Effect::WatchRuns { host, filter, .. }] = &effects[..] else {
         panic!("one host is asked, not {effects:?}")
     };

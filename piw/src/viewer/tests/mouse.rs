@@ -117,9 +117,9 @@ fn dialogs_are_answered_with_the_mouse() {
 fn a_click_elsewhere_ends_typing() {
     let mut stage = opened((120, 40), &fixtures::running());
     stage.press("/");
-    assert!(stage.model.browser.typing);
+    assert!(stage.model.browser.line.typing);
     stage.click(80, 10);
-    assert!(!stage.model.browser.typing);
+    assert!(!stage.model.browser.line.typing);
     stage.effects.clear();
     stage.press("q");
     assert_eq!(stage.effects, [Effect::Quit], "a key is a key again");

@@ -4,7 +4,7 @@ use crossterm::event::KeyEvent;
 use ratatui::layout::Rect;
 
 use super::control::command;
-use super::search::{filter_key, find, refilter, search_key};
+use super::search::{clear_filter, filter, filter_key, find, search_key};
 use super::{inspector_height, inspector_rows, seek};
 use crate::text::{clean, counted};
 use crate::viewer::action::Action;
@@ -27,7 +27,7 @@ pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
         let reply = popup.key(key, screen);
         return answer(model, reply);
     }
-    if model.browser.typing {
+    if model.browser.line.typing {
         return filter_key(model, key);
     }
     if model.inspector.typing {
@@ -45,9 +45,9 @@ pub fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
         popup.paste(text);
     } else if model.inspector.typing {
         model.inspector.search.push_str(&clean(text));
-    } else if model.browser.typing {
-        model.browser.filter.push_str(&clean(text));
-        return refilter(model);
+    } else if model.browser.line.typing {
+        let text = format!("{}{}", model.browser.line.text, clean(text));
+        return filter(model, text);
     }
     Vec::new()
 }
@@ -145,9 +145,10 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
                 model.focus = Part::Browser;
                 model.wishes.browser = BrowserSize::Full;
                 model.wishes.zoom = None;
-                model.browser.typing = true;
+                model.browser.line.typing = true;
             }
         }
+        Action::ClearFilter => return clear_filter(model),
         Action::Up => return step_in(model, 0, -1),
         Action::Down => return step_in(model, 0, 1),
         Action::Left => return step_in(model, -1, 0),
@@ -231,9 +232,8 @@ fn back(model: &mut Model) -> Vec<Effect> {
     if model.wishes.zoom.take().is_some() {
         return Vec::new();
     }
-    if !model.browser.filter.is_empty() && model.focus == Part::Browser {
-        model.browser.filter.clear();
-        return refilter(model);
+    if model.browser.line.is_active() && model.focus == Part::Browser {
+        return clear_filter(model);
     }
     if model.focus == Part::Inspector && !model.inspector.search.is_empty() {
         model.inspector.search.clear();

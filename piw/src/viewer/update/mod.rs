@@ -93,6 +93,10 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
             run.refresh(now);
         }
     }
+    let effects = model.browser.refresh(now);
+    if !effects.is_empty() {
+        return effects;
+    }
     if model.playback.playing && now >= model.play_at {
         model.play_at = now + 1000 / i64::from(model.playback.speed.max(1));
         let cursor = model.run.as_ref().and_then(|run| run.cursor);

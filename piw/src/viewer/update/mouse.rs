@@ -150,8 +150,14 @@ fn help_row(model: &Model, whole: Rect, at: Position) -> Option<Action> {
 
 fn press(model: &mut Model, screen: &Screen, at: Position) -> Vec<Effect> {
     // A click ends typing as Enter does.
-    model.browser.typing = false;
     model.inspector.typing = false;
+    let clear = screen.browser.and_then(|area| model.browser.clear_button(area));
+    if clear.is_some_and(|button| button.contains(at)) {
+        return keys::act(model, Action::ClearFilter);
+    }
+    if screen.browser.is_none_or(|area| at.y != area.y || !area.contains(at)) {
+        model.browser.line.leave();
+    }
     if let Some(browser) = screen.browser.filter(|area| area.contains(at)) {
         if at.x + 1 == browser.right() && !screen.rail {
             model.drag = Some(Drag::Sidebar);

@@ -10,29 +10,32 @@ use crate::viewer::model::Model;
 /// Keys of the run filter.
 pub fn filter_key(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
     model.dirty = true;
+    let mut text = model.browser.line.text.clone();
     match key.code {
-        KeyCode::Enter | KeyCode::Down | KeyCode::Up => model.browser.typing = false,
-        KeyCode::Esc => {
-            model.browser.typing = false;
-            model.browser.filter.clear();
-            return refilter(model);
+        KeyCode::Enter | KeyCode::Down | KeyCode::Up => {
+            model.browser.line.finish();
+            return Vec::new();
         }
-        KeyCode::Backspace => {
-            model.browser.filter.pop();
-            return refilter(model);
-        }
+        KeyCode::Tab => return model.browser.complete(&model.hosts, model.now),
+        KeyCode::Esc => return clear_filter(model),
+        KeyCode::Backspace => drop(text.pop()),
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return vec![Effect::Quit],
-        KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            model.browser.filter.clear();
-            return refilter(model);
-        }
-        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
-            model.browser.filter.push(c);
-            return refilter(model);
-        }
-        _ => {}
+        KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => text.clear(),
+        KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => text.push(c),
+        _ => return Vec::new(),
     }
-    Vec::new()
+    filter(model, text)
+}
+
+/// Takes another text of the run filter.
+pub fn filter(model: &mut Model, text: String) -> Vec<Effect> {
+    model.browser.filter(text, &model.hosts, model.now)
+}
+
+/// Ends the filter and shows every run.
+pub fn clear_filter(model: &mut Model) -> Vec<Effect> {
+    model.browser.line.typing = false;
+    filter(model, String::new())
 }
 
 /// Keys of the inspector's search.
@@ -70,9 +73,4 @@ pub fn find(model: &mut Model, forward: bool, beyond: bool) -> Vec<Effect> {
         Some(row) => select_row(model, row),
         None => Vec::new(),
     }
-}
-
-/// Watches the runs that match the filter.
-pub fn refilter(model: &mut Model) -> Vec<Effect> {
-    model.browser.watch(&model.hosts)
 }
