@@ -151,27 +151,3 @@ fn the_terminal_is_given_back_however_the_viewer_ends() {
         assert_eq!(viewer.child.wait().unwrap().exit_code(), code, "{name}");
     }
 }
-
-#[test]
-fn suspending_gives_the_terminal_to_the_shell_and_takes_it_back() {
-    let place = Place::new();
-    let mut viewer = Viewer::open(&place);
-    viewer.shown();
-    viewer.press(b"\x1a");
-    viewer.left();
-    let pid = viewer.child.process_id().unwrap();
-    let stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
-    let deadline = Instant::now() + PATIENCE;
-    while cfg!(target_os = "linux") && !stopped() {
-        assert!(Instant::now() < deadline, "the process does not stop");
-        std::thread::yield_now();
-    }
-    viewer.signal(Signal::SIGCONT);
-    viewer.shown();
-    viewer.press(b"?");
-    viewer.until("keys work again", |screen| screen.contents().contains("Help"));
-    viewer.press(b"x");
-    viewer.press(b"q");
-    viewer.left();
-    assert!(viewer.child.wait().unwrap().success());
-}

@@ -8,6 +8,7 @@
 //! | [`liar`] | a server that answers with something else than was asked for |
 //! | [`picture`] | a terminal screen as SVG |
 //! | [`torture`] | kills at fail points and at random, and what must hold afterwards |
+//! | [`modes`] | the modes that a program has left a terminal in |
 //! | [`session`] | recorded sessions, and recording them into a run |
 //! | [`terminal`] | the binary in a pseudo-terminal |
 //! | [`wait`] | waiting for conditions, never for time |
@@ -15,6 +16,7 @@
 pub mod bench;
 pub mod home;
 pub mod liar;
+pub mod modes;
 pub mod picture;
 pub mod relay;
 pub mod session;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 
 use crate::home::{Home, piw_binary};
 
@@ -12,6 +12,9 @@ use crate::home::{Home, piw_binary};
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
+    /// Kept open: the system forgets the modes of a terminal that nobody has open.
+    _slave: Box<dyn SlavePty + Send>,
+    before: String,
     input: Box<dyn std::io::Write + Send>,
     output: Receiver<(Instant, Vec<u8>)>,
     parser: vt100::Parser,
@@ -25,16 +28,29 @@ impl Terminal {
     /// When no pseudo-terminal can be made.
     #[must_use]
     pub fn start(home: &Home, arguments: &[&str], rows: u16, cols: u16) -> Self {
-        let pair = native_pty_system()
-            .openpty(PtySize {
-                rows,
-                cols,
-                pixel_width: 0,
-                pixel_height: 0,
-            })
-            .expect("a pseudo-terminal");
+        Self::run(Self::command(home, arguments), rows, cols)
+    }
+
+    /// `piw` with these arguments in a terminal as people have it, not yet started.
+    #[must_use]
+    pub fn command(home: &Home, arguments: &[&str]) -> CommandBuilder {
         let mut command = CommandBuilder::new(piw_binary());
         command.args(arguments);
+        Self::surround(home, &mut command);
+        command
+    }
+
+    /// A shell script in such a terminal, not yet started; `$PIW` is the program.
+    #[must_use]
+    pub fn script(home: &Home, script: &str) -> CommandBuilder {
+        let mut command = CommandBuilder::new("/bin/sh");
+        command.args(["-c", script]);
+        command.env("PIW", piw_binary());
+        Self::surround(home, &mut command);
+        command
+    }
+
+    fn surround(home: &Home, command: &mut CommandBuilder) {
         command.cwd(home.project());
         command.env("HOME", home.project());
         command.env("PIW_STATE_DIR", home.state());
@@ -43,8 +59,24 @@ impl Terminal {
         for (name, value) in home.environment() {
             command.env(name, value);
         }
-        let child = pair.slave.spawn_command(command).expect("piw starts");
-        drop(pair.slave);
+    }
+
+    /// Starts a command in a terminal of the given size.
+    ///
+    /// # Panics
+    /// When no pseudo-terminal can be made.
+    #[must_use]
+    pub fn run(command: CommandBuilder, rows: u16, cols: u16) -> Self {
+        let pair = native_pty_system()
+            .openpty(PtySize {
+                rows,
+                cols,
+                pixel_width: 0,
+                pixel_height: 0,
+            })
+            .expect("a pseudo-terminal");
+        let before = discipline(&*pair.master);
+        let child = pair.slave.spawn_command(command).expect("the program starts");
         let mut reader = pair.master.try_clone_reader().expect("a reader of the pseudo-terminal");
         let input = pair.master.take_writer().expect("a writer of the pseudo-terminal");
         let (send, output) = channel();
@@ -59,6 +91,8 @@ impl Terminal {
         Self {
             child,
             master: pair.master,
+            _slave: pair.slave,
+            before,
             input,
             output,
             parser: vt100::Parser::new(cells(rows), cells(cols), 0),
@@ -123,6 +157,18 @@ impl Terminal {
             self.take(&bytes);
         }
         status.exit_code()
+    }
+
+    /// Whether the terminal's line discipline is as it was before anything ran in it.
+    #[must_use]
+    pub fn is_as_before(&self) -> bool {
+        self.discipline() == self.before
+    }
+
+    /// The line discipline now, for people.
+    #[must_use]
+    pub fn discipline(&self) -> String {
+        discipline(&*self.master)
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -250,6 +296,14 @@ impl Terminal {
 
 fn cells(count: u16) -> std::num::NonZeroU16 {
     std::num::NonZeroU16::new(count).expect("a terminal has at least one row and column")
+}
+
+fn discipline(master: &dyn MasterPty) -> String {
+    let modes = master.get_termios().expect("a pseudo-terminal has modes");
+    format!(
+        "{:?} {:?} {:?} {:?} {:?}",
+        modes.input_flags, modes.output_flags, modes.control_flags, modes.local_flags, modes.control_chars
+    )
 }
 
 impl Drop for Terminal {

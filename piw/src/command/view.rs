@@ -79,7 +79,7 @@ fn on_several(hosts: &[Host], reaper: &Reaper, args: &View) -> Outcome {
 
 async fn show(options: ViewerOptions) -> Outcome {
     let ended = viewer::run(options).await.map_err(|error| match error {
-        ViewerError::NotATerminal(_) | ViewerError::Theme(_) => Failure::usage(error.to_string()),
+        ViewerError::NotATerminal(_) | ViewerError::Dumb | ViewerError::Theme(_) => Failure::usage(error.to_string()),
         ViewerError::Terminal(_) => Failure::new(Exit::Failed, error.to_string()),
     })?;
     Ok(match ended {

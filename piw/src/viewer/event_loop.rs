@@ -21,7 +21,7 @@ use super::hosts::Hosts;
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::outside::Outside;
-use super::terminal::Screen;
+use super::terminal::{Screen, can_stop};
 use super::theme::choice::{self, Choice};
 use super::theme::{self, Appearance, color::Depth};
 use super::update::update;
@@ -57,6 +57,11 @@ pub enum ViewerError {
     /// There is no terminal to draw on.
     #[error("the viewer needs a terminal: standard {0} is not one (for plain text use --once)")]
     NotATerminal(&'static str),
+    /// The terminal says of itself that it cannot place its cursor.
+    #[error(
+        "the viewer needs a terminal that can place its cursor, and TERM says that this one is dumb (for plain text use piw ps, or --once with a run)"
+    )]
+    Dumb,
     /// The terminal failed.
     #[error("the terminal failed: {0}")]
     Terminal(#[from] io::Error),
@@ -79,6 +84,9 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
         return Err(ViewerError::NotATerminal("input"));
     }
     let var = |name: &str| std::env::var(name).ok();
+    if var("TERM").is_some_and(|term| term == "dumb") {
+        return Err(ViewerError::Dumb);
+    }
     let config = config::path(var).map(|path| config::load(&path)).unwrap_or_default();
     let mut problems = config.problems.clone();
     let depth = Depth::detect(var);
@@ -191,11 +199,12 @@ impl Viewer {
                 biased;
                 signal = signals.next() => match signal {
                     libc::SIGTSTP => {
-                        self.screen.suspend()?;
+                        self.suspend()?;
                         Next::Continue
                     }
                     libc::SIGCONT => {
                         self.screen.resume()?;
+                        self.measure()?;
                         self.take(Message::Terminal(Event::FocusGained))?
                     }
                     signal => return Ok(Ended::Signal(signal)),
@@ -281,6 +290,7 @@ impl Viewer {
                         // The keys that send these belong to the program, which has received them too.
                         libc::SIGINT | libc::SIGQUIT | libc::SIGCONT => {}
                         // The whole job stops, so that the shell gets its turn.
+                        libc::SIGTSTP if !can_stop() => {}
                         libc::SIGTSTP => unix::raise(unix::Signal::SIGSTOP)?,
                         signal => {
                             end(&mut child).await;
@@ -311,12 +321,29 @@ impl Viewer {
             }
         }
         self.screen.take_back(&before)?;
-        let (width, height) = self.screen.size()?;
-        drop(self.take(Message::Terminal(Event::Resize(width, height)))?);
+        self.measure()?;
         if let Some(complaint) = complaint {
             self.model.toast(&complaint, true);
         }
         Ok(None)
+    }
+
+    /// Takes the terminal's size: who is stopped or has lent the terminal hears nothing of its changes.
+    fn measure(&mut self) -> io::Result<()> {
+        let (width, height) = self.screen.size()?;
+        self.take(Message::Terminal(Event::Resize(width, height))).map(drop)
+    }
+
+    /// Stops the job, when somebody can continue it.
+    fn suspend(&mut self) -> io::Result<()> {
+        if can_stop() {
+            self.screen.suspend()?;
+            self.measure()?;
+        } else {
+            self.model.toast("there is no shell that could continue piw", true);
+        }
+        self.model.dirty = true;
+        Ok(())
     }
 
     fn take(&mut self, message: Message) -> io::Result<Next> {
@@ -325,11 +352,8 @@ impl Viewer {
         for effect in update(&mut self.model, message) {
             match effect {
                 Effect::Quit => return Ok(Next::End),
-                Effect::Suspend => {
-                    self.screen.suspend()?;
-                    self.model.dirty = true;
-                }
                 Effect::AskGround => self.screen.ask_ground()?,
+                Effect::Suspend => self.suspend()?,
                 Effect::Copy(text) => {
                     if !self.screen.copy(&text)? {
                         self.model.toast("too long for the clipboard", true);

@@ -10,6 +10,7 @@ use crossterm::event::{
     DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
     EnableMouseCapture,
 };
+use crossterm::style::{Attribute, Print, SetAttribute};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
@@ -17,9 +18,9 @@ use crossterm::terminal::{
 use crossterm::{cursor, execute, queue};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
-use nix::unistd::Pid;
-use ratatui::Terminal;
+use nix::unistd::{Pid, getpgrp, getppid, getsid};
 use ratatui::backend::CrosstermBackend;
+use ratatui::{Frame, Terminal};
 
 use super::background::QUESTION;
 use super::draw::draw;
@@ -37,6 +38,8 @@ fn enter() -> io::Result<()> {
     execute!(
         io::stdout(),
         EnterAlternateScreen,
+        // A terminal without an alternate screen would show what was there wherever the first frame is blank.
+        Clear(ClearType::All),
         cursor::Hide,
         EnableMouseCapture,
         EnableBracketedPaste,
@@ -50,6 +53,12 @@ fn leave() {
         drop(execute!(
             io::stdout(),
             EndSynchronizedUpdate,
+            SetAttribute(Attribute::Reset),
+            // For terminals without an alternate screen; the others take what is on it away.
+            Clear(ClearType::All),
+            cursor::MoveTo(0, 0),
+            // A pager that was killed may leave the cursor keys and the keypad in their application modes.
+            Print("\x1b[?1l\x1b>"),
             DisableFocusChange,
             DisableBracketedPaste,
             DisableMouseCapture,
@@ -77,13 +86,41 @@ fn install_panic_hook() {
     }));
 }
 
-fn backend() -> CrosstermBackend<BufWriter<Stdout>> {
-    CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()))
+/// Where frames go: the terminal while it is ours. After that they go nowhere, so that a frame which a panic cut off does not
+/// follow when its buffer is dropped.
+struct Output(Stdout);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if ENTERED.load(Ordering::SeqCst) {
+            self.0.write(bytes)
+        } else {
+            Ok(bytes.len())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+type Backend = CrosstermBackend<BufWriter<Output>>;
+
+fn backend() -> Backend {
+    CrosstermBackend::new(BufWriter::with_capacity(1 << 16, Output(io::stdout())))
+}
+
+/// Whether there is a shell that notices when this job stops, and can continue it. The group of the session's first process
+/// has none: `xterm -e piw`, `docker run -it … piw`.
+#[must_use]
+pub fn can_stop() -> bool {
+    let session = getsid(None);
+    session.is_ok_and(|session| session != getpgrp() && getsid(Some(getppid())) == Ok(session))
 }
 
 /// The screen that we draw on. Dropping it gives the terminal back.
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<Backend>,
 }
 
 impl Screen {
@@ -119,19 +156,14 @@ impl Screen {
     ///
     /// When the terminal is gone.
     pub fn draw(&mut self, model: &Model) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal
-            .draw(|frame| draw(model, frame.area(), frame.buffer_mut()))?;
-        queue!(self.terminal.backend_mut(), EndSynchronizedUpdate)?;
-        self.terminal.backend_mut().flush()
+        self.frame(|frame| draw(model, frame.area(), frame.buffer_mut()))
     }
 
-    /// Draws everything anew next time. (`Terminal::clear` would ask the terminal for the cursor's position and wait for an
-    /// answer that the event reader takes.)
-    fn refresh(&mut self) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), Clear(ClearType::All))?;
-        self.terminal = Terminal::new(backend())?;
-        Ok(())
+    fn frame(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(render)?;
+        queue!(self.terminal.backend_mut(), EndSynchronizedUpdate)?;
+        self.terminal.backend_mut().flush()
     }
 
     /// Asks for the background colour; the answer comes among the keys, or never.
@@ -205,14 +237,16 @@ impl Screen {
         io::stdout().flush()
     }
 
-    /// Takes the terminal again after the process was stopped.
+    /// Takes the terminal again after the process was stopped, and draws everything anew next time. (`Terminal::clear` would
+    /// ask the terminal for the cursor's position and wait for an answer that the event reader takes.)
     ///
     /// # Errors
     ///
     /// When the terminal cannot be taken again.
     pub fn resume(&mut self) -> io::Result<()> {
         enter()?;
-        self.refresh()
+        self.terminal = Terminal::new(backend())?;
+        Ok(())
     }
 }
 
@@ -238,8 +272,13 @@ mod tests {
     #[test]
     fn a_panic_gives_the_terminal_back_before_its_message() {
         if std::env::var_os(PANICS).is_some() {
-            let _screen = Screen::open().unwrap();
-            panic!("on purpose");
+            let mut screen = Screen::open().unwrap();
+            screen
+                .frame(|frame| {
+                    frame.render_widget("half a frame", frame.area());
+                    panic!("on purpose");
+                })
+                .unwrap();
         }
         let size = PtySize {
             rows: 24,
@@ -269,6 +308,10 @@ mod tests {
         let left = text.find("\x1b[?1049l").expect("the screen was given back");
         let message = text.find("on purpose").expect("the message was printed");
         assert!(entered < left && left < message, "{text:?}");
+        assert!(
+            !text[left..].contains("\x1b[?2026h"),
+            "nothing of the frame follows: {text:?}"
+        );
         let mut parser = vt100::Parser::new(NonZero::new(24).unwrap(), NonZero::new(80).unwrap(), 0);
         parser.process(&bytes);
         assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor());

@@ -51,6 +51,7 @@ enum Waiting {
     Call(u64),
     Watch(String),
     Unwatch,
+    SignOfLife,
 }
 
 /// Where the connection stands.
@@ -66,6 +67,10 @@ pub(super) struct Core {
     target: String,
     state: watch::Sender<ConnectionState>,
     phase: Phase,
+    /// When bytes of the server arrived last.
+    heard: Instant,
+    /// When a sign of life was asked for, while none has come.
+    probed: Option<Instant>,
     /// Failed attempts in a row; reset by a hello and a restored subscription set.
     failures: u32,
     /// Whether there ever was a hello.
@@ -92,6 +97,8 @@ impl Core {
             target,
             state,
             phase: Phase::Down,
+            heard: Instant::now(),
+            probed: None,
             failures: 0,
             greeted: false,
             blocked: None,
@@ -248,6 +255,13 @@ impl Core {
     /// A stream was opened; the server's hello comes first.
     pub(super) fn connected(&mut self, now: Instant) {
         self.phase = Phase::AwaitingHello { since: now };
+        self.heard(now);
+    }
+
+    /// Bytes of the server have arrived.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.probed = None;
     }
 
     /// Takes a frame of the server.
@@ -324,7 +338,7 @@ impl Core {
                 }
             }
             Some(Waiting::Watch(id)) => self.watch_answered(&id, response, now),
-            Some(Waiting::Unwatch) => {}
+            Some(Waiting::Unwatch | Waiting::SignOfLife) => {}
             None => return Err(format!("an answer to the unknown request {:?}", response.request_id)),
         }
         self.restore_next(now);
@@ -446,8 +460,36 @@ impl Core {
         match self.phase {
             Phase::Down => None,
             Phase::AwaitingHello { since } => Some(since + self.options.hello_timeout),
-            Phase::Ready => self.subscriptions.values().filter_map(Subscription::timer).min(),
+            Phase::Ready => {
+                let timers = self.subscriptions.values().filter_map(Subscription::timer);
+                timers.chain(self.silent_at()).min()
+            }
         }
+    }
+
+    /// When a silent server is asked for a sign of life, or has given none. Nobody is misled by silence while nothing is watched.
+    fn silent_at(&self) -> Option<Instant> {
+        let since = self.probed.unwrap_or(self.heard);
+        (!self.subscriptions.is_empty()).then(|| since + self.options.silence)
+    }
+
+    /// Asks a silent server for a sign of life.
+    ///
+    /// # Errors
+    /// When it has given none.
+    fn listen(&mut self, now: Instant) -> Result<(), String> {
+        let Some(due) = self.silent_at().filter(|due| now >= *due) else {
+            return Ok(());
+        };
+        // Whoever comes very late was stopped itself: the answer may be there, unread.
+        if self.probed.is_some() && now < due + self.options.silence {
+            let seconds = now.duration_since(self.heard).as_secs();
+            return Err(format!("the server has given no sign of life for {seconds} s"));
+        }
+        self.probed = Some(now);
+        let payload = CanonicalJson::new(&serde_json::json!({})).unwrap_or_default();
+        self.send_control(Operation::ServerStatus, None, payload, Waiting::SignOfLife);
+        Ok(())
     }
 
     /// Does what is due.
@@ -468,6 +510,7 @@ impl Core {
                 {
                     return Err("the server did not answer a watch request".to_owned());
                 }
+                self.listen(now)?;
                 self.restore_next(now);
             }
         }

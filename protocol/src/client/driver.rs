@@ -137,6 +137,7 @@ where
 }
 
 fn take(bytes: &[u8], decoder: &mut Decoder, core: &mut Core) -> Result<(), String> {
+    core.heard(Instant::now());
     decoder.push(bytes);
     while let Some(frame) = decoder.next_frame().map_err(|error| error.to_string())? {
         core.frame(&frame, Instant::now())?;

@@ -25,6 +25,9 @@ pub struct ClientOptions {
     pub hello_timeout: Duration,
     /// Longest wait for the answer to one watch request.
     pub watch_timeout: Duration,
+    /// Silence after which a server that keeps a view current is asked for a sign of life, and the longest wait for that: a
+    /// server that is stopped or hangs is noticed after twice this time.
+    pub silence: Duration,
     /// Delay before a subscription that the server dropped is asked for again, doubled each time.
     pub first_rearm: Duration,
     /// Longest such delay.
@@ -43,6 +46,7 @@ impl Default for ClientOptions {
             slow_delay: Duration::from_secs(15),
             hello_timeout: Duration::from_secs(10),
             watch_timeout: Duration::from_secs(20),
+            silence: Duration::from_secs(10),
             first_rearm: Duration::from_secs(1),
             longest_rearm: Duration::from_secs(30),
         }

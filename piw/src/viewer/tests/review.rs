@@ -172,7 +172,9 @@ fn a_stale_view_reviews_nothing() {
     });
     stage.press("y");
     assert_eq!(sent(&stage), []);
-    assert!(stage.frame().contains("not on offer any more"), "{}", stage.frame());
+    assert!(stage.frame().contains("the view is stale"), "{}", stage.frame());
+    assert!(stage.model.popup.is_some(), "the decision is not lost");
+    stage.press("Esc Esc");
     stage.press("e");
     assert!(stage.model.popup.is_none());
 }

@@ -14,6 +14,9 @@ use crate::viewer::run::{Loaded, Run};
 /// Lines of a summary that are shown at most.
 const SUMMARY: usize = 100;
 
+/// Why nothing is sent while the server is not there.
+pub const STALE: &str = "the view is stale: nothing can be done with it";
+
 /// Sends a command, or opens the popup that comes before it; says why when it is not on offer.
 pub fn command(model: &mut Model, command: Command) -> Vec<Effect> {
     let Some(view) = offered(model, command.control()) else {
@@ -74,7 +77,7 @@ fn offered(model: &mut Model, control: &str) -> Option<Arc<RunView>> {
     let text = if run.is_live() {
         format!("{control} is not on offer for this run")
     } else {
-        "the view is stale: nothing can be done with it".into()
+        STALE.into()
     };
     model.toast(&text, true);
     None

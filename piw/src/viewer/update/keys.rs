@@ -1,6 +1,6 @@
 //! Keys and named actions.
 
-use crossterm::event::KeyEvent;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 
 use super::control::command;
@@ -21,6 +21,9 @@ use crate::viewer::theme::Theme;
 
 /// Takes a key.
 pub fn press(model: &mut Model, key: &KeyEvent) -> Vec<Effect> {
+    if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+        return vec![Effect::Quit];
+    }
     if let Some(popup) = &mut model.popup {
         model.dirty = true;
         let screen = Rect::new(0, 0, model.size.0, model.size.1);
@@ -69,12 +72,15 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
             revision,
             command,
         } => {
-            model.popup = None;
             // What was true when the popup opened may be stale by now.
-            let offered = model
-                .run
-                .as_ref()
-                .is_some_and(|run| run.run_id == run_id && run.offers(command.control()));
+            let run = model.run.as_ref().filter(|run| run.run_id == run_id);
+            if run.is_some_and(|run| !run.is_live()) {
+                // It stays open: what was typed is not lost, and can be sent once the view is live again.
+                model.toast(super::control::STALE, true);
+                return Vec::new();
+            }
+            let offered = run.is_some_and(|run| run.offers(command.control()));
+            model.popup = None;
             if !offered {
                 model.toast(&format!("{} is not on offer any more", command.control()), true);
                 return Vec::new();

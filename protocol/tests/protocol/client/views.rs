@@ -234,3 +234,34 @@ async fn a_blocked_view_recovers_by_itself() {
     }
     assert_eq!(watch.view().unwrap().revision, "l-2");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_asked_for_a_sign_of_life_and_given_up_without_one() {
+    let (_client, mut server, mut peer, list, mut watch) = watching().await;
+    for _ in 0..3 {
+        let since = Instant::now();
+        let request = peer.request().await;
+        assert_eq!(request.operation, Operation::ServerStatus);
+        assert_eq!(since.elapsed().as_secs(), 10, "asked only after silence");
+        peer.refuse(&request, Outcome::Unavailable, "busy").await;
+        assert!(peer.is_quiet(9).await, "any answer is a sign of life");
+        assert!(watch.live().is_some());
+        peer.runs(&list, "l-1").await;
+        watch.changed().await.unwrap();
+    }
+    let since = Instant::now();
+    watch.changed().await.unwrap();
+    assert_eq!(since.elapsed().as_secs(), 20, "noticed in bounded time");
+    let Freshness::Stale(retry) = watch.freshness() else {
+        panic!("{:?}", watch.freshness())
+    };
+    assert_eq!(retry.reason, "the server has given no sign of life for 20 s");
+    assert_eq!(watch.view().unwrap().revision, "l-1", "the last good view stays");
+    assert!(watch.live().is_none());
+    let mut peer = server.greet().await;
+    let request = peer.request().await;
+    peer.accept(&request, json!({})).await;
+    peer.runs(&request, "l-2").await;
+    watch.changed().await.unwrap();
+    assert!(watch.live().is_some());
+}
