@@ -127,8 +127,8 @@ fn a_shell_gets_its_terminal_while_the_viewer_is_stopped() {
     let home = Home::new();
     let run_id = finished(&home, "quick", QUICK);
     let script = format!(
-        "set -m; stty -a > before; \"$PIW\" {run_id}; stty -a > stopped; echo SHELL; read word; fg > /dev/null; \
-         stty -a > ended; echo \"ENDED $?\"; read word"
+        "set -m; stty -g > before; \"$PIW\" {run_id}; stty -g > stopped; echo SHELL; read word; fg > /dev/null; \
+         stty -g > ended; echo \"ENDED $?\"; read word"
     );
     let mut terminal = Terminal::run(Terminal::script(&home, &script), 40, 120);
     let read = |name: &str| fs::read_to_string(home.project().join(name)).unwrap();
