@@ -89,6 +89,11 @@ impl World {
         }
         let faults = home.project().join("faults");
         fs::create_dir(&faults).expect("a new directory");
+        // Reads its prompt whole and submits what the step asks for.
+        home.set(
+            "PIW_AGENT_COMMAND",
+            Some(r#"["sh", "-c", "cat > prompt.txt; echo '{\"said\": \"yes\"}'"]"#),
+        );
         home.set("PIW_FAULT_DIR", Some(&faults.to_string_lossy()));
         home.set("PIW_FAULT_PLAN", Some(&piw_fault::plan::write(&script.faults)));
         home.set("PIW_FAULT_SWITCHES", Some(&script.switches.join(",")));

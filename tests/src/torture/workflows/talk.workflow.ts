@@ -1,5 +1,5 @@
-// Checkpoints, continuations and two visits of a mounted workflow.
-import { checkpoint, compute, defineWorkflow, idempotentEffect, includeWorkflow, shell } from "piw";
+// Checkpoints, continuations, an agent and two visits of a mounted workflow.
+import { agent, checkpoint, compute, defineWorkflow, idempotentEffect, includeWorkflow, shell } from "piw";
 import part from "./part.workflow.ts";
 
 export default defineWorkflow({
@@ -10,6 +10,14 @@ export default defineWorkflow({
     second: includeWorkflow({ workflow: "./part.workflow.ts" }, { input: ({ outputs }: any) => ({ word: outputs.ask.word }) }),
   },
   nodes: {
+    think: agent({
+      prompt: ({ outputs }: any) => `Say yes to ${outputs.ask.word}.`,
+      expectedOutput: `{"said": "yes"}`,
+      validate: (output: any): { said: string } => {
+        if (output?.said !== "yes") throw new Error("said must be yes");
+        return { said: output.said };
+      },
+    }),
     ask: checkpoint({ summary: "a word?" }),
     value: compute({ run: () => String(Math.random()) }),
     say: shell({
@@ -25,7 +33,8 @@ export default defineWorkflow({
   edges: [
     { from: "first.done", to: "ask" },
     { from: "ask", to: "second" },
-    { from: "second.done", to: "value" },
+    { from: "second.done", to: "think" },
+    { from: "think", to: "value" },
     { from: "value", to: "say" },
     { from: "say", to: "confirm" },
     { from: "confirm", to: "last" },
