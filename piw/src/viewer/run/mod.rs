@@ -176,12 +176,13 @@ impl Run {
             None => Need::Nothing,
         };
         self.view = Some(view);
-        // A server that was set back to a backup knows fewer positions.
-        let total = self.positions();
-        self.cursor = self.cursor.filter(|_| total > 0).map(|cursor| cursor.min(total - 1));
         if by_events != self.by_events() && self.cursor.is_some() {
             // Positions are counted in something else from now on.
             effects.extend(self.seek(None, now));
+        }
+        if let Some(cursor) = self.cursor.filter(|cursor| *cursor >= self.positions()) {
+            // A server that was set back to a backup knows fewer of them.
+            effects.extend(self.seek(Some(cursor), now));
         }
         if let Need::Content(reference) = need {
             effects.extend(self.want_once(&reference));

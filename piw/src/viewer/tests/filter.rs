@@ -86,7 +86,7 @@ fn a_mistake_is_said_and_leaves_the_list_alone() {
     assert_eq!(filter.unwrap().status, Some(vec![DisplayStatus::Failed]));
     answer(&mut stage, generation, 7, 40);
     let (before, selected) = (watches(&stage), stage.model.browser.selected_id.clone());
-    types(&mut stage, " status:faild");
+    stage.send(Message::Terminal(Event::Paste(" status:faild".into())));
     // Enter cannot keep what means nothing.
     stage.press("enter");
     assert!(stage.model.browser.line.typing);
@@ -98,13 +98,14 @@ fn a_mistake_is_said_and_leaves_the_list_alone() {
     assert_eq!(stage.model.browser.selected_id, selected);
     // Who goes elsewhere goes back to what is in force.
     stage.click(60, 5);
-    assert_eq!(stage.model.browser.line.text, "status:failed ");
+    assert_eq!(stage.model.browser.line.text, "status:failed");
     assert!(!stage.model.browser.line.typing);
 }
 
 #[test]
 fn a_value_that_is_not_whole_yet_is_no_mistake_until_enter() {
-    let mut stage = typing((120, 40), "status:fai");
+    let mut stage = typing((120, 40), "");
+    stage.send(Message::Terminal(Event::Paste("status:fai".into())));
     assert_eq!(watches(&stage), 1, "nothing is asked before it means something");
     assert!(stage.frame().contains("Tab completes"));
     stage.press("enter");
@@ -165,8 +166,10 @@ fn a_key_a_click_and_esc_clear_the_filter() {
 fn ages_are_instants_that_move_on_without_moving_the_list() {
     let mut stage = typing((120, 40), "age:<2h");
     let (generation, _, filter) = asked(&stage);
-    let first = fixtures::at(31_000 - 7_200_000);
-    assert_eq!(filter.unwrap().created_after, Some(first));
+    assert_eq!(
+        filter.unwrap().created_after.as_deref(),
+        Some("2026-03-01T08:00:31.000Z")
+    );
     answer(&mut stage, generation, 30, 40);
     stage.press("enter down down down");
     let selected = stage.model.browser.selected_id.clone();
@@ -177,8 +180,8 @@ fn ages_are_instants_that_move_on_without_moving_the_list() {
     stage.send(Message::Tick(later));
     let (newer, start, filter) = asked(&stage);
     assert_eq!(
-        (start, filter.unwrap().created_after),
-        (0, Some(fixtures::at(151_000 - 7_200_000)))
+        (start, filter.unwrap().created_after.as_deref()),
+        (0, Some("2026-03-01T08:02:31.000Z"))
     );
     assert!(stage.frame().contains("30 of 40"), "the list stays meanwhile");
     answer(&mut stage, newer, 29, 40);

@@ -40,7 +40,9 @@ fn configured_keys_act_and_are_shown() {
     stage.click(column, 39);
     assert_eq!(sent(&stage), 2);
     stage.press("!");
-    let help = stage.frame();
+    let top = stage.frame();
+    stage.press("down down down down down down down down down down down down");
+    let help = top + &stage.frame();
     for row in ["P pause the run", "! f1 help for the focused part", "Q ctrl-c quit"] {
         let same = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ").contains(row);
         assert!(help.lines().any(same), "{row}: {help}");

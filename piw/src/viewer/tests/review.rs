@@ -174,7 +174,7 @@ fn a_stale_view_reviews_nothing() {
     assert_eq!(sent(&stage), []);
     assert!(stage.frame().contains("the view is stale"), "{}", stage.frame());
     assert!(stage.model.popup.is_some(), "the decision is not lost");
-    stage.press("Esc Esc");
+    stage.press("esc esc");
     stage.press("e");
     assert!(stage.model.popup.is_none());
 }

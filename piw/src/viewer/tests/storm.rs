@@ -440,7 +440,7 @@ impl Storm {
         if let Some(run) = &model.run {
             let nodes = run.graph.as_ref().map_or(0, |graph| graph.nodes.len());
             assert!(model.graph.selected.is_none_or(|node| node < nodes), "selected node");
-            assert!(run.cursor.is_none_or(|step| step < run.step_total()), "replay position");
+            assert!(run.cursor.is_none_or(|at| at < run.positions()), "replay position");
         }
         if count {
             let rows = inspector_rows(model).len();

@@ -12,7 +12,11 @@ use super::{Peer, ScriptedServer, start};
 
 /// A client with a live run list, the connection and the watch request.
 async fn watching() -> (Client, ScriptedServer, Peer, Request, RunsWatch) {
-    let (client, mut server) = start(ClientOptions::default());
+    watching_with(ClientOptions::default()).await
+}
+
+async fn watching_with(options: ClientOptions) -> (Client, ScriptedServer, Peer, Request, RunsWatch) {
+    let (client, mut server) = start(options);
     let mut peer = server.greet().await;
     let mut watch = client
         .watch_runs(RunsQuery {
@@ -71,7 +75,7 @@ async fn subscriptions_are_restored_one_at_a_time() {
     }
     restored.sort();
     assert_eq!(restored, ["a", "b", "c"]);
-    assert!(peer.is_quiet(60).await);
+    assert!(peer.is_quiet(9).await, "nothing more before silence makes it ask");
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +93,12 @@ async fn a_watch_request_without_answer_costs_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_the_server_drops_is_asked_for_again_with_growing_delays() {
-    let (client, _server, mut peer, watched, mut watch) = watching().await;
+    // Silence is another test's subject.
+    let options = ClientOptions {
+        silence: Duration::from_secs(3600),
+        ..ClientOptions::default()
+    };
+    let (client, _server, mut peer, watched, mut watch) = watching_with(options).await;
     let other = client.watch_run("other");
     let request = peer.request().await;
     peer.accept(&request, json!({})).await;
