@@ -363,6 +363,10 @@ const fn is_strange(c: char) -> bool {
 
 /// Length of a sequence that moves the cursor, colours, clears, or sets a mode that the viewer uses.
 fn sequence(bytes: &[u8]) -> Option<usize> {
+    // Ordinary keypad keys, sent on leaving for a pager that was killed.
+    if bytes.starts_with(b"\x1b>") {
+        return Some(2);
+    }
     let body = bytes.strip_prefix(b"\x1b[")?;
     let end = body.iter().position(|byte| (0x40..0x7f).contains(byte))?;
     let (parameters, last) = (std::str::from_utf8(&body[..end]).ok()?, body[end]);
@@ -370,7 +374,7 @@ fn sequence(bytes: &[u8]) -> Option<usize> {
     let known = match (parameters.strip_prefix('?'), last) {
         (Some(modes), b'h' | b'l') => modes.split(';').all(|mode| {
             [
-                "7", "25", "1000", "1002", "1003", "1004", "1006", "1015", "1049", "2004", "2026",
+                "1", "7", "25", "1000", "1002", "1003", "1004", "1006", "1015", "1049", "2004", "2026",
             ]
             .contains(&mode)
         }),
