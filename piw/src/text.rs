@@ -94,28 +94,52 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn push_clean(out: &mut String, text: &str) {
-    let mut marks = MARKS_LIMIT;
-    for (count, c) in text.chars().enumerate() {
-        if count == LINE_LIMIT {
-            out.push('…');
-            return;
+/// Takes characters one by one and keeps what is safe; stacks of combining marks are cut.
+struct Cleaner<'a> {
+    out: &'a mut String,
+    /// Marks on the last character.
+    marks: usize,
+}
+
+impl<'a> Cleaner<'a> {
+    const fn new(out: &'a mut String) -> Self {
+        // A mark needs a character to stand on.
+        Self {
+            out,
+            marks: MARKS_LIMIT,
         }
+    }
+
+    fn push(&mut self, c: char) {
         match fate(c) {
-            Fate::Keep => {
-                marks = 0;
-                out.push(c);
-            }
-            Fate::Mark if marks < MARKS_LIMIT => {
-                marks += 1;
-                out.push(c);
+            Fate::Keep => self.keep(c),
+            Fate::Mark if self.marks < MARKS_LIMIT => {
+                self.marks += 1;
+                self.out.push(c);
             }
             Fate::Mark | Fate::Drop => {}
             Fate::Replace(c) => {
-                marks = MARKS_LIMIT;
-                out.push(c);
+                self.marks = MARKS_LIMIT;
+                self.out.push(c);
             }
         }
+    }
+
+    /// Takes a character as it is, whatever it does.
+    fn keep(&mut self, c: char) {
+        self.marks = 0;
+        self.out.push(c);
+    }
+}
+
+fn push_clean(out: &mut String, text: &str) {
+    let mut cleaner = Cleaner::new(out);
+    for (count, c) in text.chars().enumerate() {
+        if count == LINE_LIMIT {
+            cleaner.keep('…');
+            return;
+        }
+        cleaner.push(c);
     }
 }
 
@@ -155,22 +179,11 @@ pub fn clean_lines(text: &str, limit: usize) -> (Vec<String>, bool) {
 #[must_use]
 pub fn clean_document(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut marks = MARKS_LIMIT;
+    let mut cleaner = Cleaner::new(&mut out);
     for c in text.chars() {
-        match if matches!(c, '\n' | '\t') { Fate::Keep } else { fate(c) } {
-            Fate::Keep => {
-                marks = 0;
-                out.push(c);
-            }
-            Fate::Mark if marks < MARKS_LIMIT => {
-                marks += 1;
-                out.push(c);
-            }
-            Fate::Mark | Fate::Drop => {}
-            Fate::Replace(c) => {
-                marks = MARKS_LIMIT;
-                out.push(c);
-            }
+        match c {
+            '\n' | '\t' => cleaner.keep(c),
+            c => cleaner.push(c),
         }
     }
     out

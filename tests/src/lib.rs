@@ -23,3 +23,4 @@ pub mod session;
 pub mod terminal;
 pub mod torture;
 pub mod wait;
+pub mod workflows;

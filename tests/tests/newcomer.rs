@@ -4,32 +4,7 @@
 
 use piw_tests::home::Home;
 use piw_tests::terminal::Terminal;
-
-/// Loads two parts; the second attempt fails with a standard error of 26 KiB.
-const IMPORT: &str = r#"
-import { compute, defineWorkflow, idempotentEffect, shell } from "piw";
-const script = `
-[ "$1" = 1 ] && { echo '{"rows":120}'; exit 0; }
-i=0; while [ $i -lt 320 ]; do i=$((i+1)); echo "row $i: the date in column 4 is not a date, it is kept as it is" >&2; done
-echo "fatal: column 4 has no date in any row" >&2; exit 3`;
-export default defineWorkflow({
-  name: "import", title: "Import of the orders", startAt: "fetch", maxSteps: 20,
-  nodes: {
-    fetch: compute({ run: ({ outputs }) => ({ part: (outputs.fetch?.part ?? 0) + 1 }) }),
-    load: shell({
-      effect: idempotentEffect("load"),
-      exec: ({ outputs }) => ({ command: "sh", args: ["-c", script, "load", String(outputs.fetch.part)] }),
-    }),
-    more: compute({ run: () => ({ route: "again" }) }),
-    done: compute({ run: () => 1 }),
-  },
-  edges: [
-    { from: "fetch", to: "load" },
-    { from: "load", to: "more" },
-    { from: "more", switch: { on: "$output.route", cases: { again: "fetch", end: "done" } } },
-  ],
-});
-"#;
+use piw_tests::workflows::IMPORT;
 
 /// 10,000 runs that went well, half of them before and half of them after the one that did not.
 fn home() -> Home {

@@ -15,24 +15,12 @@ use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::frame::co
 use piw_tests::home::Home;
 use piw_tests::relay::{RawClient, Served, resident_kib};
 use piw_tests::terminal::Terminal;
-use piw_tests::wait;
+use piw_tests::{wait, workflows};
 use serde_json::{Value, json};
 
-/// A dozen steps, so that there is something to step back through.
-const CHAIN: &str = r#"
-import { compute, defineWorkflow } from "piw";
-const names = Array.from({ length: 12 }, (_, at) => `step${at + 1}`);
-export default defineWorkflow({
-  name: "chain",
-  title: "A chain",
-  startAt: "step1",
-  nodes: Object.fromEntries(names.map((name) => [name, compute({ run: () => name })])),
-  edges: names.slice(1).map((name, at) => ({ from: names[at], to: name })),
-});
-"#;
-
 fn chain(home: &Home) -> String {
-    home.workflow("chain", CHAIN);
+    // A dozen steps, so that there is something to step back through.
+    home.workflow("chain", &workflows::chain("chain", "A chain", 12));
     finished(home, "chain")
 }
 

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use piw_tests::home::{Home, is_running, kill_and_wait};
 use piw_tests::modes::Modes;
 use piw_tests::terminal::Terminal;
-use piw_tests::wait;
+use piw_tests::{wait, workflows};
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 
@@ -35,19 +35,6 @@ export default defineWorkflow({
   startAt: "ask",
   nodes: { ask: checkpoint({ summary: "Go on?" }) },
   edges: [],
-});
-"#;
-
-/// A graph that is larger than the screen.
-const WIDE: &str = r#"
-import { compute, defineWorkflow } from "piw";
-const names = Array.from({ length: 90 }, (_, at) => `step${at + 1}`);
-export default defineWorkflow({
-  name: "wide",
-  title: "A large one",
-  startAt: "step1",
-  nodes: Object.fromEntries(names.map((name) => [name, compute({ run: () => name })])),
-  edges: names.slice(1).map((name, at) => ({ from: names[at], to: name })),
 });
 "#;
 
@@ -204,7 +191,7 @@ fn a_closed_terminal_ends_the_viewer() {
 #[test]
 fn a_storm_of_resizes_while_a_large_graph_is_drawn_is_survived() {
     let home = Home::new();
-    let run_id = finished(&home, "wide", WIDE);
+    let run_id = finished(&home, "wide", &workflows::chain("wide", "A large one", 90));
     let mut terminal = Terminal::start(&home, &[&run_id], 60, 200);
     terminal.wait("the run is drawn", |screen| screen.contains("A large one"));
     for round in 0..60_u16 {

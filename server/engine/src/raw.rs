@@ -88,6 +88,27 @@ pub struct RawNode {
     pub callbacks: Vec<String>,
 }
 
+impl RawNode {
+    /// A node of which nothing but the kind is declared.
+    #[must_use]
+    pub fn new(id: impl Into<String>, node_type: NodeType) -> Self {
+        Self {
+            id: id.into(),
+            node_type,
+            action_execution: None,
+            effect: None,
+            status_detail: None,
+            timeout_ms: None,
+            summary: None,
+            human_decision: None,
+            expected_output: None,
+            allowed_tools: None,
+            notify_kind: None,
+            callbacks: Vec::new(),
+        }
+    }
+}
+
 /// One edge as written; exactly one of `to` and `switch`. `from` is a node id or `<mount>.<exit>`; targets are node ids
 /// or mount names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,21 +31,15 @@ pub(crate) fn workflow(name: &str, start: &str) -> RawDefinition {
 pub(crate) fn node(id: &str, node_type: NodeType) -> RawNode {
     let action = node_type == NodeType::Action;
     RawNode {
-        id: id.to_owned(),
-        node_type,
         action_execution: action.then_some(ActionExecution::Function),
         effect: action.then(|| EffectSnapshot {
             kind: EffectKind::Idempotent,
             effect_type: "test".to_owned(),
         }),
-        status_detail: None,
-        timeout_ms: None,
-        summary: None,
-        human_decision: None,
         expected_output: (node_type == NodeType::Agent).then(|| "JSON".into()),
-        allowed_tools: None,
         notify_kind: (node_type == NodeType::Notify).then(|| "progress".to_owned()),
         callbacks: vec!["run".to_owned()],
+        ..RawNode::new(id, node_type)
     }
 }
 

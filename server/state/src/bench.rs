@@ -381,18 +381,8 @@ fn one_node() -> RawDefinition {
 
 fn definition(nodes: &[&str], edges: Vec<RawEdge>) -> RawDefinition {
     let node = |id: &str| RawNode {
-        id: id.to_owned(),
-        node_type: NodeType::Compute,
-        action_execution: None,
-        effect: None,
-        status_detail: None,
-        timeout_ms: None,
-        summary: None,
-        human_decision: None,
-        expected_output: None,
-        allowed_tools: None,
-        notify_kind: None,
         callbacks: vec!["run".to_owned()],
+        ..RawNode::new(id, NodeType::Compute)
     };
     RawDefinition {
         name: "bench".to_owned(),

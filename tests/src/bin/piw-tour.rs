@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use piw_tests::home::Home;
 use piw_tests::picture;
 use piw_tests::terminal::Terminal;
+use piw_tests::workflows::IMPORT;
 
 const ROWS: u16 = 36;
 const COLS: u16 = 116;
@@ -44,31 +45,6 @@ export default defineWorkflow({
     { from: "judge", switch: { on: "$output.route", cases: { good: "build", flaky: "repair" } } },
     { from: "repair", to: "test" }, { from: "build", to: "notes" }, { from: "notes", to: "approve" },
     { from: "approve", to: "publish" },
-  ],
-});
-"#;
-
-/// Its second part cannot be loaded.
-const IMPORT: &str = r#"
-import { compute, defineWorkflow, idempotentEffect, shell } from "piw";
-const script = `
-[ "$1" = 1 ] && { echo '{"rows":1200}'; exit 0; }
-i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo "orders.csv:$i: column 4 is not a date: 31/02/2026" >&2; done
-echo "fatal: column 4 has no date in any row" >&2; exit 3`;
-export default defineWorkflow({
-  name: "import", title: "Import of the orders", startAt: "fetch", maxSteps: 20,
-  nodes: {
-    fetch: compute({ run: ({ outputs }) => ({ part: (outputs.fetch?.part ?? 0) + 1 }) }),
-    load: shell({
-      effect: idempotentEffect("load"),
-      exec: ({ outputs }) => ({ command: "sh", args: ["-c", script, "load", String(outputs.fetch.part)] }),
-    }),
-    more: compute({ run: () => ({ route: "again" }) }),
-    report: compute({ run: () => 1 }),
-  },
-  edges: [
-    { from: "fetch", to: "load" }, { from: "load", to: "more" },
-    { from: "more", switch: { on: "$output.route", cases: { again: "fetch", end: "report" } } },
   ],
 });
 "#;

@@ -83,18 +83,9 @@ pub fn command(operation: Operation, key: &str) -> CommandIdentity {
 fn node(id: &str, node_type: NodeType) -> RawNode {
     let action = node_type == NodeType::Action;
     RawNode {
-        id: id.to_owned(),
-        node_type,
         action_execution: action.then_some(ActionExecution::Function),
-        effect: None,
-        status_detail: None,
-        timeout_ms: None,
-        summary: None,
-        human_decision: None,
-        expected_output: None,
-        allowed_tools: None,
-        notify_kind: None,
         callbacks: vec!["run".to_owned()],
+        ..RawNode::new(id, node_type)
     }
 }
 

@@ -41,18 +41,8 @@ fn measure(name: &str, count: usize, times: usize, bar: f64) -> Row {
 fn definition(count: usize) -> RawDefinition {
     let name = |node: usize| format!("n{node}");
     let node = |id: String| RawNode {
-        id,
-        node_type: NodeType::Compute,
-        action_execution: None,
-        effect: None,
-        status_detail: None,
-        timeout_ms: None,
-        summary: None,
-        human_decision: None,
-        expected_output: None,
-        allowed_tools: None,
-        notify_kind: None,
         callbacks: vec!["run".to_owned()],
+        ..RawNode::new(id, NodeType::Compute)
     };
     let edge = |(from, targets): (usize, Vec<usize>)| {
         let switch = (targets.len() > 1).then(|| RawSwitch {
