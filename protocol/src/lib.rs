@@ -11,6 +11,7 @@
 //! | [`definition`] | the definition snapshot: a workflow graph as data |
 //! | [`run`] | statuses, outcomes, steps, sources, updates: the vocabulary of a run |
 //! | [`effect`] | effects that a person reviews |
+//! | [`interaction`] | session views, workflow messages, turns, interactive requests |
 //! | [`ops`] | payloads and receipts of client operations |
 //! | [`view`] | run list, run view, pages and content chunks |
 //! | [`content`] | verified content |
@@ -28,6 +29,7 @@ pub mod definition;
 pub mod effect;
 pub mod envelope;
 pub mod frame;
+pub mod interaction;
 pub mod maintenance;
 pub mod ops;
 pub mod run;

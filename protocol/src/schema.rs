@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::canonical::MAX_SAFE_INTEGER;
 use crate::effect;
 use crate::envelope::{CLIENT_SCHEMA, EventKind, MAX_ID, Outcome};
+use crate::interaction;
 use crate::maintenance;
 use crate::ops::{self, Operation, OperationError};
 use crate::{session, view};
@@ -100,6 +101,10 @@ fn event(types: &mut SchemaGenerator) -> Value {
         (EventKind::Runs, types.subschema_for::<view::RunListPage>()),
         (EventKind::RunSnapshot, types.subschema_for::<view::RunView>()),
         (EventKind::RunPage, types.subschema_for::<view::RunPage>()),
+        (
+            EventKind::SessionSnapshot,
+            types.subschema_for::<interaction::SessionView>(),
+        ),
         (EventKind::Unavailable, types.subschema_for::<OperationError>()),
     ];
     let rules = payloads.map(|(kind, payload)| {
@@ -150,6 +155,24 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
                 of::<session::SessionRecord>(types),
                 of::<session::SessionRecordReceipt>(types),
             ),
+            Operation::ViewSessionWatch => (of::<interaction::SessionWatch>(types), None),
+            Operation::ViewSessionWindow => (of::<interaction::SessionWindow>(types), None),
+            Operation::WorkflowMessageReportBranch => (of::<interaction::BranchReport>(types), None),
+            Operation::WorkflowTurnReport => (
+                of::<interaction::TurnReport>(types),
+                of::<interaction::TurnReceipt>(types),
+            ),
+            Operation::SessionViewClearTerminal => (of::<interaction::ClearTerminal>(types), None),
+            Operation::InteractionSubmit => (
+                of::<interaction::InteractionSubmit>(types),
+                of::<interaction::InteractionReceipt>(types),
+            ),
+            Operation::InteractionAssistant => (
+                of::<interaction::InteractionAssistant>(types),
+                of::<interaction::InteractionReceipt>(types),
+            ),
+            Operation::InteractionUpdate => (of::<interaction::InteractionUpdate>(types), None),
+            Operation::DecisionAnswer => (of::<interaction::DecisionAnswer>(types), of::<ops::RunReceipt>(types)),
             Operation::EffectList => (of::<effect::EffectList>(types), of::<effect::EffectListReport>(types)),
             Operation::EffectResolve => (of::<effect::EffectResolve>(types), of::<effect::EffectReceipt>(types)),
             Operation::ServerStatus => (None, of::<ops::ServerStatusReport>(types)),
