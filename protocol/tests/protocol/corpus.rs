@@ -8,6 +8,7 @@ use piw_protocol::envelope::{
     self, CLIENT_SCHEMA, EnvelopeError, EventKind, Outcome, Request, ServerMessage, parse_request, parse_server_message,
 };
 use piw_protocol::frame::{Decoder, MAX_FRAME};
+use piw_protocol::interaction::{self, SessionView, TurnReceipt};
 use piw_protocol::maintenance;
 use piw_protocol::ops::{self, Operation};
 use piw_protocol::session::{SessionEntryView, SessionEventView, SessionRecord};
@@ -146,6 +147,15 @@ fn plain(request: &Request) -> Result<(), CanonicalError> {
         | Operation::ViewSessionUnwatch => payload.decode::<ops::SubscriptionRef>().map(drop),
         Operation::ViewPage => payload.decode::<ops::PageRequest>().map(drop),
         Operation::ViewContent => payload.decode::<ops::ContentRequest>().map(drop),
+        Operation::ViewSessionWatch => payload.decode::<interaction::SessionWatch>().map(drop),
+        Operation::ViewSessionWindow => payload.decode::<interaction::SessionWindow>().map(drop),
+        Operation::WorkflowMessageReportBranch => payload.decode::<interaction::BranchReport>().map(drop),
+        Operation::WorkflowTurnReport => payload.decode::<interaction::TurnReport>().map(drop),
+        Operation::SessionViewClearTerminal => payload.decode::<interaction::ClearTerminal>().map(drop),
+        Operation::InteractionSubmit => payload.decode::<interaction::InteractionSubmit>().map(drop),
+        Operation::InteractionAssistant => payload.decode::<interaction::InteractionAssistant>().map(drop),
+        Operation::InteractionUpdate => payload.decode::<interaction::InteractionUpdate>().map(drop),
+        Operation::DecisionAnswer => payload.decode::<interaction::DecisionAnswer>().map(drop),
         Operation::ContentPut => payload.decode::<ops::ContentPut>().map(drop),
         Operation::ServerStop => payload.decode::<ops::ServerStop>().map(drop),
         Operation::StateBackup => payload.decode::<maintenance::StateBackup>().map(drop),
@@ -193,6 +203,13 @@ fn views_survive_their_types_unchanged() {
             ("valid/event-unavailable.json", Ok(ServerMessage::Event(event))) => {
                 same::<ops::OperationError>(&event.payload);
             }
+            (
+                "valid/event-session_snapshot.json" | "valid/event-session_snapshot-step.json",
+                Ok(ServerMessage::Event(event)),
+            ) => same::<SessionView>(&event.payload),
+            ("valid/response-turn-report.json", Ok(ServerMessage::Response(response))) => {
+                same::<TurnReceipt>(&response.receipt.unwrap());
+            }
             ("valid/response-content-chunk.json", Ok(ServerMessage::Response(response))) => {
                 same::<ContentChunk>(&response.receipt.unwrap());
             }
@@ -206,7 +223,7 @@ fn views_survive_their_types_unchanged() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 7);
+    assert_eq!(seen, 10);
 }
 
 #[test]
