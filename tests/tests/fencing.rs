@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use piw_tests::home::{Home, is_running, kill_and_wait};
+use piw_tests::home::{Home, Printed, is_running, kill_and_wait};
 use piw_tests::wait;
 use serde_json::{Value, json};
 
@@ -149,11 +149,9 @@ fn a_stopped_server_is_not_replaced_while_its_claim_holds() {
     let _ = home.piw(&["server", "start"]).exits(0);
     let old = home.server_pid().unwrap();
     signal(old, Signal::SIGSTOP);
-    // Its claim holds for 30 s; a second server refuses within that.
-    let second = home.piw(&["server", "run"]);
-    let start = home.piw(&["server", "start"]);
-    let status = home.piw(&["server", "status"]);
-    let stop = home.piw(&["server", "stop"]);
+    // Its claim holds for 30 s. All commands wait for an answer of it at once, so that they have given up long before.
+    let asked = ["run", "start", "status", "stop"].map(|word| home.spawn(&["server", word], Stdio::null()));
+    let [second, start, status, stop] = asked.map(|child| Printed::from(child.wait_with_output().unwrap()));
     signal(old, Signal::SIGCONT);
     let named = format!("a server holds the lock (pid {old}) but answered nobody");
     assert!(start.exits(3).stderr.contains(&named), "the stopped server is named");
