@@ -6,6 +6,7 @@
 //! | [`bench`] | measurements against the bars of the design |
 //! | [`relay`] | the relay as a process, raw clients of it, an `ssh` that stays here |
 //! | [`liar`] | a server that answers with something else than was asked for |
+//! | [`pi`] | the real Pi coding agent with a scripted model behind it |
 //! | [`picture`] | a terminal screen as SVG |
 //! | [`torture`] | kills at fail points and at random, and what must hold afterwards |
 //! | [`modes`] | the modes that a program has left a terminal in |
@@ -17,6 +18,7 @@ pub mod bench;
 pub mod home;
 pub mod liar;
 pub mod modes;
+pub mod pi;
 pub mod picture;
 pub mod relay;
 pub mod session;
