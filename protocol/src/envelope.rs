@@ -420,6 +420,9 @@ impl Request {
             let mut value = self.payload.to_value();
             if let Some(map) = value.as_object_mut() {
                 map.remove("coordinatorEpoch");
+                if let Some(authority) = map.get_mut("authority").and_then(serde_json::Value::as_object_mut) {
+                    authority.remove("coordinatorEpoch");
+                }
             }
             payload = canonical::write_value(&value).into();
         }

@@ -38,6 +38,8 @@ const SMALL_EVENT: usize = 16 * 1024;
 pub(crate) struct Context {
     /// Where its events go.
     pub(crate) sink: ConnectionSink,
+    /// Its number, unique in this server's life.
+    pub(crate) number: u64,
 }
 
 /// A frame for the socket; the permits are free once it is written.
@@ -81,7 +83,10 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
     let (lines, queue) = mpsc::unbounded_channel();
     let writer = tokio::spawn(write_lines(write, queue, sink.clone(), gone.clone()));
     let mut reader = Reader {
-        context: Context { sink: sink.clone() },
+        context: Context {
+            sink: sink.clone(),
+            number: counted.number(),
+        },
         server: Arc::clone(&server),
         lines,
         requests: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
@@ -104,6 +109,7 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
         tracing::error!(connection_id, "a connection's writer failed");
     }
     server.publisher.disconnect(&sink);
+    server.coordinators.disconnect(counted.number());
 }
 
 /// The server refuses a connection at once: one event that says why.

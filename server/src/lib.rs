@@ -27,6 +27,8 @@ mod admissions;
 mod answer;
 mod command;
 mod connection;
+#[allow(dead_code, reason = "what uses it comes with the interactive steps")]
+mod coordinator;
 mod inflight;
 mod lifecycle;
 mod maintenance;

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::admissions::Admissions;
+use crate::coordinator::Coordinators;
 use crate::error::ServerError;
 use crate::inflight::InFlight;
 use crate::lock::{self, Gate, LOCK_SCHEMA, LockError, LockRecord, ServerLock};
@@ -337,6 +338,7 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         admissions: Admissions::new(),
         resolvers,
         publisher,
+        coordinators: Coordinators::new(epoch),
         in_flight: InFlight::default(),
         maintenance: Maintenance::default(),
         workflows: options.workflows,

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
+use crate::coordinator::Coordinators;
 use crate::inflight::InFlight;
 use crate::maintenance::Maintenance;
 use crate::options::WorkflowLister;
@@ -55,6 +56,7 @@ pub(crate) struct Server {
     pub(crate) admissions: Admissions,
     pub(crate) resolvers: Resolvers,
     pub(crate) publisher: Publisher,
+    pub(crate) coordinators: Coordinators,
     pub(crate) in_flight: InFlight,
     pub(crate) maintenance: Maintenance,
     pub(crate) workflows: Option<WorkflowLister>,

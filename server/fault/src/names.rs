@@ -41,6 +41,8 @@ pub const POINTS: &[Point] = &[
     point("state::after_commit", "the group is committed, nobody knows it yet"),
     point("state::before_reply", "the change is published to views, callers are not answered"),
     point("state::after_reply", "every caller of the group has its answer"),
+    point("state::message_stored", "a workflow message is written beside what caused it, nothing is committed"),
+    point("state::sources_cancelled", "a run ended: its messages are cancelled and its turn is lost, nothing is committed"),
     point("state::session_events", "a recorded batch's events, entries and checkpoints are written, its segment's counter is not"),
     // A server's life.
     point("server::locked", "the lock is held, its record is not written"),

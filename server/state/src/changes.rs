@@ -3,7 +3,7 @@
 //! A feed collects changes until it is asked: nothing is lost and memory is bounded by the number of runs that changed. The
 //! writer adds to every feed right after each commit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -16,6 +16,8 @@ use crate::ids::RunKey;
 pub struct Changes {
     /// Runs that changed, with their public ids.
     pub runs: HashMap<RunKey, RunChange>,
+    /// Pi sessions whose messages, turns or reservation changed.
+    pub sessions: HashSet<Arc<str>>,
     /// Whether a run was added, removed, or changed in a fact that the run list shows.
     pub list: bool,
     /// Whether the scheduler may find something claimable that was not there before.
@@ -26,7 +28,7 @@ impl Changes {
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && !self.list && !self.claimable
+        self.runs.is_empty() && self.sessions.is_empty() && !self.list && !self.claimable
     }
 
     pub(crate) fn merge_from(&mut self, other: &Self) {
@@ -36,8 +38,15 @@ impl Changes {
                 .and_modify(|known| known.status |= change.status)
                 .or_insert_with(|| change.clone());
         }
+        self.sessions.extend(other.sessions.iter().cloned());
         self.list |= other.list;
         self.claimable |= other.claimable;
+    }
+
+    pub(crate) fn session(&mut self, session: &str) {
+        if !self.sessions.contains(session) {
+            self.sessions.insert(session.into());
+        }
     }
 
     pub(crate) fn run(&mut self, key: RunKey, run_id: &Arc<str>, status: bool) {

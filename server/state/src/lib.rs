@@ -11,6 +11,7 @@
 //! | [`command`], [`receipts`] | client commands on runs, each decided once |
 //! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
 //! | [`session`] | what `session.record` stores of recorded sessions |
+//! | [`message`] | workflow messages, model turns, and what a session's coordinator reports |
 //! | `active` | active time of attempts |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
@@ -30,6 +31,8 @@ pub mod error;
 pub mod ids;
 pub mod lease;
 pub mod maintenance;
+#[allow(dead_code, reason = "what uses it comes with the interactive steps")]
+pub mod message;
 pub mod open;
 pub mod purge;
 pub mod query;
@@ -73,6 +76,7 @@ pub use content::{Chunk, Put, PutChunk, PutError};
 pub use error::{ClaimLost, StateError};
 pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
 pub use maintenance::{StateFacts, SweepRecord};
+pub use message::SessionFence;
 pub use open::OpenError;
 pub use purge::Purged;
 pub use queue::{Claim, Claimed, Renewed};

@@ -11,6 +11,7 @@ use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, NodeIndex};
 use crate::lease;
+use crate::message;
 use crate::names;
 use crate::query::graph::{CHECKPOINT_EVERY, write_checkpoint};
 use crate::value::Prepared;
@@ -136,6 +137,7 @@ impl Live {
         tx.db
             .prepare_cached("UPDATE run_bindings SET reserved = 0 WHERE run = ?1 AND reserved = 1")?
             .execute([self.key])?;
+        message::cancel_sources(tx, self.key)?;
         self.release(tx)
     }
 

@@ -688,6 +688,14 @@ CREATE INDEX human_decision_resolutions_submission ON human_decision_resolutions
 
 -- ------------------------------------------------------------------------------------------------------ messages and turns
 
+-- What is counted per Pi session. One small row a session, kept when its runs go, so that no number repeats.
+CREATE TABLE pi_sessions (
+  session_id     TEXT PRIMARY KEY,
+  revision       INTEGER NOT NULL,           -- grows with every change of what decides the session's current message
+  last_order     INTEGER NOT NULL,           -- session_order of the newest message
+  cleared_order  INTEGER NOT NULL DEFAULT 0  -- terminal messages up to here show no run any more
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE workflow_messages (
   id              INTEGER PRIMARY KEY,
   message_id      TEXT NOT NULL UNIQUE,
@@ -702,16 +710,21 @@ CREATE TABLE workflow_messages (
   content_blob    INTEGER REFERENCES blobs(id),
   session_order   INTEGER NOT NULL,
   state           TEXT NOT NULL CHECK (state IN ('pending', 'sent', 'cancelled')),
+  open            INTEGER NOT NULL DEFAULT 1 CHECK (open IN (0, 1)),  -- 0: nothing can make it the session's current message again
+  branch_epoch    INTEGER NOT NULL DEFAULT 0,  -- coordinator epoch whose branch report spoke for it last; 0: none did
   pi_entry_id     TEXT,
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   UNIQUE (target_session, session_order),
+  CHECK (state <> 'pending' OR (open = 1 AND pi_entry_id IS NULL)),
   CHECK ((kind = 'step') = (reason IS NOT NULL)),
   CHECK ((kind = 'step') = (request IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX workflow_messages_pending_step ON workflow_messages(request) WHERE kind = 'step' AND state = 'pending';
 CREATE UNIQUE INDEX workflow_messages_terminal ON workflow_messages(run) WHERE kind = 'terminal';
-CREATE INDEX workflow_messages_open ON workflow_messages(target_session, session_order) WHERE state = 'pending';
+-- What the selection walks: bounded by the work in progress, not by the session's history.
+CREATE INDEX workflow_messages_open ON workflow_messages(target_session, session_order, branch_epoch) WHERE open = 1;
+CREATE INDEX workflow_messages_open_run ON workflow_messages(run) WHERE open = 1;
 CREATE INDEX workflow_messages_by_run ON workflow_messages(run);
 CREATE INDEX workflow_messages_pending ON workflow_messages(run) WHERE state = 'pending';
 CREATE INDEX workflow_messages_request ON workflow_messages(request) WHERE request IS NOT NULL;

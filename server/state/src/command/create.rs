@@ -16,6 +16,7 @@ use crate::command::RunReceipted;
 use crate::error::StateError;
 use crate::ids::RunKey;
 use crate::live::{next_ready_seq, write_value};
+use crate::message;
 use crate::receipts::{CommandIdentity, Decision, receipted};
 use crate::state::State;
 use crate::value::{Prepared, maybe};
@@ -220,6 +221,9 @@ pub(super) fn insert_run(
     tx.db
         .prepare_cached("INSERT INTO events (resource, seq, at, scope, type) VALUES (?1, 1, ?2, 'run', 'run.queued')")?
         .execute((key, tx.now))?;
+    if let Some(session) = place.session_id {
+        message::touch(tx, session)?;
+    }
     tx.changes.claimable = true;
     tx.changes.run(key, &Arc::from(run_id.as_str()), true);
     Ok((key, run_id))

@@ -10,6 +10,7 @@ use crate::cache::Live;
 use crate::effects;
 use crate::error::StateError;
 use crate::live::{About, Park, next_ready_seq};
+use crate::message;
 use crate::receipts::{CommandIdentity, receipted};
 use crate::runner;
 use crate::state::State;
@@ -53,6 +54,7 @@ impl State {
                     },
                 )?;
                 runner::next_action(tx, &live)?;
+                message::touch_run(tx, live.key)?;
                 live.event(tx, "command", "run.paused", About::default())?;
                 let message = match live.ambiguous_effects {
                     0 => None,
@@ -88,6 +90,7 @@ impl State {
                     .prepare_cached("UPDATE runs SET paused_at = NULL WHERE id = ?1")?
                     .execute([live.key])?;
                 go_on(tx, &mut live)?;
+                message::touch_run(tx, live.key)?;
                 live.event(tx, "command", "run.resumed", About::default())?;
                 accept(tx, live, None)
             })
