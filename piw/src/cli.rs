@@ -419,6 +419,8 @@ pub enum InternalRole {
     Resolver,
     /// Execute one generation of one run
     Runner,
+    /// Judge one submission and exit
+    Validator,
 }
 
 /// Parses the process's arguments, runs the command, prints its failure, returns its exit code.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! resolver   server → ResolveRequest            child → ResolveResponse, exits
+//! validator  server → ValidatorLaunch           child → content.get / content.put, validation.finished, exits
 //! runner     server → RunnerLaunch              child → runner.ready
 //!            server → reply to ready: Command   child → node.started / node.finished / … each with a reply
 //!            server → push cancel | stop        child → runner.exiting, exits
@@ -25,6 +26,8 @@ use crate::run::{ActionReceipt, ErrorInfo, NodeOutcome, RunStatus, SourceMap, Up
 
 /// Schema of a runner launch message.
 pub const LAUNCH_SCHEMA: &str = "pi-workflows.runner-launch.v1";
+/// Schema of a validator launch message.
+pub const VALIDATE_SCHEMA: &str = "pi-workflows.validate.v1";
 /// Schema of a resolver request and response.
 pub const RESOLVE_SCHEMA: &str = "pi-workflows.resolve.v1";
 /// Schema of messages from a runner.
@@ -148,6 +151,10 @@ pub struct ResolvedDefinition {
     /// Things this build cannot execute yet, each a sentence that names the node: a start must refuse when not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<String>,
+    /// Things that only a run with a session can execute, each a sentence that names the node: a start without one must refuse
+    /// when not empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs_session: Vec<String>,
     /// Why the graph's agent steps cannot be executed without a session here: no agent is configured, or it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_problem: Option<String>,
@@ -181,6 +188,29 @@ pub struct RunnerLaunch {
     /// Global workflow directory, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_dir: Option<String>,
+    /// The run is bound to a session: its agent steps are requested there and not executed by the runner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interactive: bool,
+}
+
+/// First and only message to a validator before its replies: run `validate` of one node for one submission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ValidatorLaunch {
+    /// Always [`VALIDATE_SCHEMA`].
+    pub schema: String,
+    /// What to load and verify, as for a runner. Generation and epoch name the validation.
+    pub launch: RunnerLaunch,
+    /// Stored canonical JSON of the run's [`ExecutionState`], or the state itself.
+    pub state: ValueRef,
+    /// Qualified id of the node.
+    pub node_id: String,
+    /// Visit of the node, from 1.
+    pub visit: u32,
+    /// The attempt whose request was answered.
+    pub attempt_id: String,
+    /// What was submitted.
+    pub submission: ValueRef,
 }
 
 /// A message from a runner. `message_id` is stable across retries.
@@ -233,6 +263,16 @@ pub enum ChildBody {
         /// The whole text for the model.
         prompt: ValueRef,
     },
+    /// The running agent step of a run that is bound to a session has its prompt: its request is stored, the run waits and the
+    /// claim is released. The attempt stays open; a later generation settles it.
+    #[serde(rename = "interaction.requested")]
+    InteractionRequested {
+        /// The whole text for the model.
+        prompt: ValueRef,
+    },
+    /// A validator's one result: the accepted value, or why the submission is rejected.
+    #[serde(rename = "validation.finished")]
+    ValidationFinished(Validation),
     /// Updates of the running attempt.
     #[serde(rename = "node.update")]
     NodeUpdate {
@@ -347,8 +387,19 @@ impl ChildBody {
                 | Self::NodeFailed(_)
                 | Self::RunParked { .. }
                 | Self::RunFinished(_)
+                | Self::InteractionRequested { .. }
         )
     }
+}
+
+/// What `validate` says of a submission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Validation {
+    /// The normalised value.
+    Accepted(ValueRef),
+    /// Why it is rejected.
+    Rejected(ErrorInfo),
 }
 
 /// How an effect ended.
@@ -681,10 +732,48 @@ pub enum Position {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         overran: bool,
     },
+    /// Finish this open attempt as its request was decided, without executing the node.
+    Settled {
+        /// Qualified node id.
+        node_id: String,
+        /// The visit's number.
+        visit: u32,
+        /// The open attempt.
+        attempt_id: String,
+        /// How the request was decided.
+        settlement: Settlement,
+    },
     /// Follow the edge of this finished node, whose result is the last of `results`.
     After {
         /// Qualified node id.
         node_id: String,
+    },
+}
+
+/// How the request of an open attempt was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Settlement {
+    /// A submission was accepted.
+    Accepted {
+        /// The attempt's output.
+        output: ValueRef,
+        /// Active time of the attempt in milliseconds.
+        active_ms: u64,
+    },
+    /// The attempt fails.
+    Failed {
+        /// Why.
+        error: ErrorInfo,
+        /// Active time of the attempt in milliseconds.
+        active_ms: u64,
+    },
+    /// The attempt's budget ran out.
+    TimedOut {
+        /// Why.
+        error: ErrorInfo,
+        /// Active time of the attempt in milliseconds.
+        active_ms: u64,
     },
 }
 

@@ -172,6 +172,33 @@ pub struct SessionInteraction {
     pub deadline_at: Option<String>,
 }
 
+/// What a step asks of a model: the `contract` of an agent step's request. Made from the frozen definition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StepContract {
+    /// Exact id that a submission names.
+    pub request_id: String,
+    /// How it is completed.
+    pub kind: InteractionKind,
+    /// The workflow's name.
+    pub workflow: String,
+    /// Qualified node id.
+    pub node_id: String,
+    /// Ordinal of the visit of the node within the run, from 1.
+    pub visit: u32,
+    /// What is to be submitted, as the author declared it.
+    pub expected_output: Value,
+    /// Tools that the model may use; absent when all are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Vec<String>>,
+    /// Most characters of a visible reply; absent when it is not bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<u64>,
+    /// Active-time budget in milliseconds; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
 /// Kinds of workflow messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

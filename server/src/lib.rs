@@ -29,6 +29,7 @@ mod command;
 mod connection;
 #[allow(dead_code, reason = "what uses it comes with the interactive steps")]
 mod coordinator;
+mod deadlines;
 mod inflight;
 mod lifecycle;
 mod maintenance;
@@ -38,6 +39,7 @@ mod serve;
 mod server;
 mod socket;
 mod supervise;
+mod update_rates;
 
 pub use error::ServerError;
 pub use lifecycle::run;

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::admissions::Admissions;
 use crate::coordinator::Coordinators;
+use crate::deadlines;
 use crate::error::ServerError;
 use crate::inflight::InFlight;
 use crate::lock::{self, Gate, LOCK_SCHEMA, LockError, LockRecord, ServerLock};
@@ -40,7 +41,9 @@ use crate::supervise::live::LiveRunners;
 use crate::supervise::registry::{self, Registry};
 use crate::supervise::resolve::Resolvers;
 use crate::supervise::spawn::{Marks, Spawner};
+use crate::supervise::validate::Validators;
 use crate::supervise::{OVERRUN, Supervisor};
+use crate::update_rates::UpdateRates;
 
 /// How often claims are renewed without a write (decision 2).
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -176,6 +179,8 @@ async fn live(
         server.admissions.clone(),
         options.max_runners as usize,
     ));
+    let timing = tokio::spawn(deadlines::keep(state.clone()));
+    server.resume_validations().await?;
     piw_fault::point!("server::before_socket");
     let sweeping = tokio::spawn(maintenance::keep_sweeping(Arc::clone(&server)));
     let socket = Socket::open(&options.places, lock)?;
@@ -197,6 +202,7 @@ async fn live(
     serve::say_goodbye(&server, socket).await;
     piw_fault::point!("server::before_release");
     sweeping.abort();
+    timing.abort();
     scheduling.abort();
     renewing.abort();
     match ended {
@@ -317,6 +323,13 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
     let live = Arc::new(LiveRunners::default());
     let output = options.places.output();
     let resolvers = Resolvers::new(spawner.clone(), Arc::clone(&registry), output.clone());
+    let validators = Validators::new(
+        state.clone(),
+        spawner.clone(),
+        Arc::clone(&registry),
+        output.clone(),
+        options.max_runners as usize,
+    );
     let supervisor = Supervisor {
         state: state.clone(),
         spawner,
@@ -337,6 +350,8 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         live,
         admissions: Admissions::new(),
         resolvers,
+        validators,
+        update_rates: UpdateRates::default(),
         publisher,
         coordinators: Coordinators::new(epoch),
         in_flight: InFlight::default(),

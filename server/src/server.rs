@@ -18,6 +18,8 @@ use crate::paths::Places;
 use crate::publish::Publisher;
 use crate::supervise::live::{Executing, LiveRunners};
 use crate::supervise::resolve::Resolvers;
+use crate::supervise::validate::Validators;
+use crate::update_rates::UpdateRates;
 
 /// Connections at once; one more displaces one that never asked for anything, or is refused with a message.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
@@ -55,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) live: Arc<LiveRunners>,
     pub(crate) admissions: Admissions,
     pub(crate) resolvers: Resolvers,
+    pub(crate) validators: Validators,
+    pub(crate) update_rates: UpdateRates,
     pub(crate) publisher: Publisher,
     pub(crate) coordinators: Coordinators,
     pub(crate) in_flight: InFlight,

@@ -14,6 +14,7 @@ pub fn run(role: &InternalRole) -> Outcome {
     let code = match role {
         InternalRole::Resolver => piw_runner::run_resolver(CHANNEL),
         InternalRole::Runner => piw_runner::run_runner(CHANNEL),
+        InternalRole::Validator => piw_runner::run_validator(CHANNEL),
     };
     Ok(if code == std::process::ExitCode::SUCCESS {
         Exit::Done

@@ -1,4 +1,4 @@
-//! The entry points of the two roles.
+//! The entry points of the roles.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-use crate::child::{fd, resolver, runner};
+use crate::child::{fd, resolver, runner, validator};
 use crate::exec::command::Commands;
 use crate::script::ScriptHandle;
 
@@ -37,6 +37,23 @@ pub fn run_resolver(fd: RawFd) -> ExitCode {
 #[must_use]
 pub fn run_runner(fd: RawFd) -> ExitCode {
     start(fd, "runner", |stream| runner::serve(stream, ScriptHandle::start))
+}
+
+/// Runs `validate` of one node for one submission, for the server on the channel `fd`, and ends. Returns the process's exit code.
+#[must_use]
+pub fn run_validator(fd: RawFd) -> ExitCode {
+    start(fd, "validator", |stream| async {
+        let served = validator::serve(stream, ScriptHandle::start).await;
+        // What user code started while it was loaded or asked.
+        Commands::end_all().await;
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                tracing::error!(why, "no verdict could be given");
+                ExitCode::FAILURE
+            }
+        }
+    })
 }
 
 fn start<F>(fd: RawFd, role: &str, serve: impl FnOnce(UnixStream) -> F) -> ExitCode

@@ -7,6 +7,7 @@ mod content;
 mod control;
 mod effect;
 mod input;
+mod interaction;
 mod server;
 mod session;
 mod start;
@@ -44,6 +45,9 @@ impl Server {
             Operation::RunRestart => self.run_restart(request).await,
             Operation::RunStatus => self.run_status(&request).await,
             Operation::CheckpointAnswer => self.checkpoint_answer(&request).await,
+            Operation::InteractionSubmit => self.interaction_submit(context, &request).await,
+            Operation::InteractionAssistant => self.interaction_assistant(context, &request).await,
+            Operation::InteractionUpdate => self.interaction_update(context, &request).await,
             Operation::EffectList => self.effect_list(&request).await,
             Operation::EffectResolve => self.effect_resolve(&request).await,
             Operation::SessionRecord => self.session_record(&request).await,

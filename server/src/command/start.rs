@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use piw_protocol::child::{RESOLVE_SCHEMA, ResolveInput, ResolveRequest, ValueRef};
-use piw_protocol::definition::{DefinitionSnapshot, NodeType};
 use piw_protocol::envelope::{Outcome, Request};
 use piw_protocol::ops::RunStart;
 use piw_protocol::run::SourceRef;
@@ -45,14 +44,10 @@ impl Server {
             Some(content) => ValueRef::Content(content),
             None => ValueRef::Inline(start.input),
         };
+        let bound = start.session_id.is_some();
         let resolved = self
-            .resolve_run(start.workflow, project_path.clone(), input, &identity.client_id)
+            .resolve_run(start.workflow, project_path.clone(), input, &identity.client_id, bound)
             .await?;
-        if start.session_id.is_some() && asks_a_model(&resolved.definition) {
-            let message = "agent steps of a run that belongs to a session cannot be executed by this build yet; start it \
-                           without a session";
-            return Err(Answer::refuse(Outcome::Rejected, "unsupported", &message));
-        }
         let new = NewRun {
             project_path,
             session_id: start.session_id,
@@ -80,7 +75,13 @@ impl Server {
             SourceRef::Builtin { id, .. } => format!("builtin:{id}"),
         };
         let resolved = self
-            .resolve_run(workflow, original.project_path, original.input, &identity.client_id)
+            .resolve_run(
+                workflow,
+                original.project_path,
+                original.input,
+                &identity.client_id,
+                original.bound,
+            )
             .await?;
         Ok(decided(
             self.state
@@ -89,13 +90,14 @@ impl Server {
         ))
     }
 
-    /// Resolves a workflow with an input into what a new run freezes.
+    /// Resolves a workflow with an input into what a new run freezes; `bound`: to a session, which executes its agent steps.
     async fn resolve_run(
         &self,
         workflow: String,
         project_path: String,
         input: ValueRef,
         owner: &str,
+        bound: bool,
     ) -> Result<ResolvedRun, Answer> {
         let scratch = self.scratch()?;
         let input = self.resolver_input(input, &scratch).await?;
@@ -104,7 +106,11 @@ impl Server {
             let message = resolved.definition.unsupported.join("\n");
             return Err(Answer::refuse(Outcome::Rejected, "unsupported", &message));
         }
-        if let Some(problem) = &resolved.definition.agent_problem {
+        if !bound && !resolved.definition.needs_session.is_empty() {
+            let message = resolved.definition.needs_session.join("\n");
+            return Err(Answer::refuse(Outcome::Rejected, "unsupported", &message));
+        }
+        if !bound && let Some(problem) = &resolved.definition.agent_problem {
             let message = format!(
                 "workflow \"{}\" has agent steps, but {problem}",
                 resolved.definition.definition.name
@@ -168,10 +174,6 @@ pub(super) fn project_directory(path: &str) -> Result<String, Answer> {
             "the project directory {path:?} leads to a path that is no UTF-8 text"
         ))
     })
-}
-
-fn asks_a_model(definition: &DefinitionSnapshot) -> bool {
-    definition.nodes.values().any(|node| node.node_type == NodeType::Agent)
 }
 
 /// What a failed resolution means to the client.

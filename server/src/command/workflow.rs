@@ -28,6 +28,7 @@ impl Server {
                 warnings: definition
                     .warnings
                     .into_iter()
+                    .chain(definition.needs_session)
                     .chain(definition.agent_problem)
                     .collect(),
             }),

@@ -85,8 +85,8 @@ pub(crate) fn status(facts: &RunFacts, now: i64) -> DisplayStatus {
 
 fn request(facts: &RunFacts) -> Option<RequestKind> {
     match facts.pending_request.as_deref() {
-        Some("agent") => Some(RequestKind::AgentOutput),
-        Some("assistant_message") => Some(RequestKind::VisibleReply),
+        Some("submit") => Some(RequestKind::AgentOutput),
+        Some("assistant") => Some(RequestKind::VisibleReply),
         Some(_) => Some(RequestKind::Decision),
         None => facts.waiting_attempt.map(|_| RequestKind::Checkpoint),
     }

@@ -14,6 +14,7 @@ mod runner;
 mod session;
 pub(crate) mod spawn;
 mod sweep;
+pub(crate) mod validate;
 
 pub(crate) use runner::Supervisor;
 pub(crate) use session::OVERRUN;

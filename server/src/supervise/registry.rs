@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Resolver,
     /// A runner.
     Runner,
+    /// A validator.
+    Validator,
     /// The group of a command that a runner runs.
     Group,
 }

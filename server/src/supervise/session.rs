@@ -363,7 +363,10 @@ impl<'a> Session<'a> {
                 Next::Start(start) => self.node_started(start),
                 _ => self.leaving(),
             },
-            ChildBody::RunParked { .. } | ChildBody::RunFinished(_) | ChildBody::Exiting { .. } => self.leaving(),
+            ChildBody::RunParked { .. }
+            | ChildBody::RunFinished(_)
+            | ChildBody::InteractionRequested { .. }
+            | ChildBody::Exiting { .. } => self.leaving(),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Spawning children of this executable.
 //!
 //! A child leads its own process group, finds its channel on descriptor 3 and reads nothing from standard input. When the server
-//! dies, a runner sees its channel end, ends its commands and leaves; a resolver is killed (Linux). That follows the spawning
+//! dies, a runner sees its channel end, ends its commands and leaves; a resolver or validator is killed (Linux). That follows the spawning
 //! *thread*, so one thread that lives as long as the server spawns everything; it also keeps the fork away from the message path.
 //!
 //! Children get the server's environment (shell steps need `PATH`, `HOME` and what else the user's programs read) without the
@@ -46,6 +46,8 @@ pub(crate) enum Role {
     Resolver,
     /// Executes one generation of one run.
     Runner,
+    /// Judges one submission.
+    Validator,
 }
 
 impl Role {
@@ -54,6 +56,7 @@ impl Role {
         match self {
             Self::Resolver => "resolver",
             Self::Runner => "runner",
+            Self::Validator => "validator",
         }
     }
 }
@@ -130,6 +133,7 @@ impl Spawner {
             kind: match role {
                 Role::Resolver => Kind::Resolver,
                 Role::Runner => Kind::Runner,
+                Role::Validator => Kind::Validator,
             },
             pid: spawned.identity.pid,
             start_identity: spawned.identity.start.clone(),
@@ -198,7 +202,7 @@ fn spawn(executable: &Path, places: &Places, job: &Job) -> io::Result<Spawned> {
         RoleSetup {
             channel: theirs.into(),
             // A runner leaves when its channel ends; killed, it could not end its commands first.
-            die_with_thread: role == Role::Resolver,
+            die_with_thread: role != Role::Runner,
             open_files: Some(OPEN_FILES),
         },
     )?;

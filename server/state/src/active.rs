@@ -2,7 +2,7 @@
 //!
 //! Waiting, pauses, downtime and changes of the wall clock cost an attempt nothing: they lie in no interval.
 
-use rusqlite::named_params;
+use rusqlite::{Connection, named_params};
 
 use crate::cache::Current;
 use crate::error::StateError;
@@ -45,8 +45,46 @@ pub(crate) fn close(tx: &Tx<'_>, attempt: AttemptKey) -> Result<(), StateError> 
     Ok(())
 }
 
+/// Starts counting the time of an attempt that waits: its model works. Changes nothing while it is counted.
+pub(crate) fn resume(tx: &Tx<'_>, attempt: AttemptKey) -> Result<(), StateError> {
+    let mut statement = tx.db.prepare_cached(
+        "INSERT INTO attempt_active_intervals (attempt, ordinal, boot_id, start_clock_ms, end_clock_ms, closed)
+         SELECT :attempt, coalesce(max(ordinal) + 1, 0), :boot, :steady, :steady, 0
+           FROM attempt_active_intervals WHERE attempt = :attempt
+         HAVING coalesce(max(closed = 0), 0) = 0",
+    )?;
+    statement.execute(named_params! { ":attempt": attempt, ":boot": tx.boot, ":steady": tx.steady })?;
+    Ok(())
+}
+
+/// Stops counting the time of an attempt that waits.
+pub(crate) fn hold(tx: &Tx<'_>, attempt: AttemptKey) -> Result<(), StateError> {
+    extend(tx, attempt)?;
+    close(tx, attempt)
+}
+
+/// Closes the open intervals of all attempts that wait, at their last sample.
+pub(crate) fn close_waiting(tx: &Tx<'_>) -> Result<(), StateError> {
+    tx.db
+        .prepare_cached(
+            "UPDATE attempt_active_intervals SET closed = 1
+              WHERE closed = 0 AND attempt IN (SELECT id FROM node_attempts WHERE status = 'waiting')",
+        )?
+        .execute([])?;
+    Ok(())
+}
+
+/// Active time of an attempt so far, in milliseconds, up to the last sample.
+pub(crate) fn consumed(db: &Connection, attempt: AttemptKey) -> Result<u64, StateError> {
+    let mut statement = db.prepare_cached(
+        "SELECT coalesce(sum(coalesce(end_clock_ms, start_clock_ms) - start_clock_ms), 0) FROM attempt_active_intervals
+          WHERE attempt = ?1",
+    )?;
+    Ok(statement.query_row([attempt], |row| row.get(0))?)
+}
+
 /// Moves the end of the open interval to now. Returns how many intervals there were: none of an earlier boot.
-fn extend(tx: &Tx<'_>, attempt: AttemptKey) -> Result<usize, StateError> {
+pub(crate) fn extend(tx: &Tx<'_>, attempt: AttemptKey) -> Result<usize, StateError> {
     let mut statement = tx.db.prepare_cached(
         "UPDATE attempt_active_intervals SET end_clock_ms = ?2 WHERE attempt = ?1 AND closed = 0 AND boot_id = ?3",
     )?;

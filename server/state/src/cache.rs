@@ -39,6 +39,8 @@ pub(crate) struct Current {
     pub(crate) started_steady: Option<i64>,
     /// Whether its active time was sampled (it has an interval row).
     pub(crate) sampled: bool,
+    /// Whether it has a request: it stays open until a generation settles it as the request was decided, or the run ends.
+    pub(crate) requested: bool,
 }
 
 /// The columns of a run that steps change, and its place in the graph.

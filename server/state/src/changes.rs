@@ -22,13 +22,15 @@ pub struct Changes {
     pub list: bool,
     /// Whether the scheduler may find something claimable that was not there before.
     pub claimable: bool,
+    /// Whether time is counted, or a deadline holds, that did not before.
+    pub deadlines: bool,
 }
 
 impl Changes {
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.sessions.is_empty() && !self.list && !self.claimable
+        self.runs.is_empty() && self.sessions.is_empty() && !self.list && !self.claimable && !self.deadlines
     }
 
     pub(crate) fn merge_from(&mut self, other: &Self) {
@@ -41,6 +43,7 @@ impl Changes {
         self.sessions.extend(other.sessions.iter().cloned());
         self.list |= other.list;
         self.claimable |= other.claimable;
+        self.deadlines |= other.deadlines;
     }
 
     pub(crate) fn session(&mut self, session: &str) {
@@ -77,6 +80,8 @@ pub enum Interest {
     Everything,
     /// Only that something may have become claimable.
     Claimable,
+    /// Only that there may be an earlier deadline.
+    Deadlines,
 }
 
 impl Interest {
@@ -84,6 +89,7 @@ impl Interest {
         match self {
             Self::Everything => true,
             Self::Claimable => changes.claimable,
+            Self::Deadlines => changes.deadlines,
         }
     }
 }

@@ -140,6 +140,14 @@ impl State {
         self.append(key, upload, chunk, digest).await
     }
 
+    /// The JSON value of stored content; `None` when it is not stored, or no JSON.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn stored_value(&self, content: ContentRef) -> Result<Option<serde_json::Value>, StateError> {
+        self.read(move |db| crate::value::load(db, &content)).await
+    }
+
     async fn append(
         &self,
         key: (String, String),

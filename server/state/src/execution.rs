@@ -14,6 +14,7 @@ use crate::cache::Live;
 use crate::content;
 use crate::error::StateError;
 use crate::ids::NodeIndex;
+use crate::interaction;
 use crate::names;
 use crate::value::Stored;
 
@@ -77,6 +78,24 @@ fn position(
                 overran: overran(db, live, node_id)?,
                 node_id: node_id.clone(),
                 visit,
+            }
+        }
+        SavedPosition::Running { node_id }
+            if let Some(current) = live.current.as_ref().filter(|current| current.requested) =>
+        {
+            match interaction::settlement(db, current)? {
+                Some(settlement) => Position::Settled {
+                    node_id: node_id.clone(),
+                    visit: current.visit,
+                    attempt_id: current.id.as_str().to_owned(),
+                    settlement,
+                },
+                // Nothing is executed from here: whoever reads the state looks at one submission.
+                None => Position::Node {
+                    node_id: node_id.clone(),
+                    visit: current.visit,
+                    overran: false,
+                },
             }
         }
         SavedPosition::Answered { node_id } => Position::After {

@@ -12,6 +12,7 @@
 //! | [`queue`], [`runner`], `child` | admission and claims, the life of a runner, its messages |
 //! | [`session`] | what `session.record` stores of recorded sessions |
 //! | [`message`] | workflow messages, model turns, and what a session's coordinator reports |
+//! | [`interaction`] | requests of session-bound agent steps, their submissions and their time |
 //! | `active` | active time of attempts |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
@@ -29,6 +30,7 @@ pub mod command;
 pub mod content;
 pub mod error;
 pub mod ids;
+pub mod interaction;
 pub mod lease;
 pub mod maintenance;
 #[allow(dead_code, reason = "what uses it comes with the interactive steps")]

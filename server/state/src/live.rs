@@ -10,6 +10,7 @@ use crate::active;
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, NodeIndex};
+use crate::interaction;
 use crate::lease;
 use crate::message;
 use crate::names;
@@ -19,6 +20,9 @@ use crate::writer::Tx;
 
 /// Longest text of a stored reason or diagnostic.
 const TEXT_LIMIT: usize = 4096;
+
+/// How an attempt is recorded whose run is cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
 
 /// Which revisions a change moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +126,7 @@ impl Live {
     /// Ends the run: status, values, queue, claim and reservation. The attempt and effects must be settled before.
     pub(crate) fn end(&mut self, tx: &mut Tx<'_>, end: End) -> Result<(), StateError> {
         self.waiting_attempt = None;
+        interaction::close(tx, self)?;
         self.set_status(tx, end.status)?;
         for (kind, value) in [("final_output", end.final_output), ("error", end.error)] {
             if let Some(value) = value {
@@ -164,8 +169,11 @@ impl Live {
     }
 
     /// Ends the unfinished attempt without a result: its visit is executed again (after `overran`: settled as timed out), or the
-    /// run ends.
+    /// run ends. An attempt that has a request outlives whoever executes its run: only a cancellation ends it so.
     pub(crate) fn drop_attempt(&mut self, tx: &Tx<'_>, status: &'static str) -> Result<(), StateError> {
+        if status != CANCELLED && self.current.as_ref().is_some_and(|current| current.requested) {
+            return Ok(());
+        }
         let Some(current) = self.current.take() else {
             return Ok(());
         };

@@ -148,6 +148,7 @@ pub(crate) const NAMES_OF_BLOBS: &[(&str, &str)] = &[
     ("viewer_session_checkpoints", "state_blob"),
     ("interactive_requests", "contract_blob"),
     ("interactive_submissions", "payload_blob"),
+    ("interactive_submissions", "output_blob"),
     ("human_decisions", "subject_blob"),
     ("workflow_messages", "content_blob"),
     ("managed_resources", "spec_blob"),

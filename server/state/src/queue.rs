@@ -155,7 +155,8 @@ fn claim_next(tx: &mut Tx<'_>, global_dir: Option<String>) -> Result<Option<Clai
     }))
 }
 
-fn launch(
+/// What a child that loads the workflow of a run is told.
+pub(crate) fn launch(
     tx: &Tx<'_>,
     live: &Live,
     generation: u64,
@@ -167,6 +168,10 @@ fn launch(
            JOIN run_values v ON v.run = r.id AND v.kind = 'input' WHERE r.id = ?1",
     )?;
     let (project_path, input_hash) = statement.query_row([live.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let interactive = tx
+        .db
+        .prepare_cached("SELECT 1 FROM run_bindings WHERE run = ?1 AND execution_mode = 'interactive'")?
+        .exists([live.key])?;
     Ok(RunnerLaunch {
         schema: LAUNCH_SCHEMA.to_owned(),
         run_id: live.run_id.to_string(),
@@ -178,6 +183,7 @@ fn launch(
         input_hash,
         protocol_version: CHILD_PROTOCOL_VERSION,
         global_dir,
+        interactive,
     })
 }
 

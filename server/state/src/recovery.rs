@@ -5,6 +5,7 @@
 
 use rusqlite::Connection;
 
+use crate::active;
 use crate::error::StateError;
 use crate::live::{About, Bump, Park};
 use crate::receipts;
@@ -113,6 +114,8 @@ fn recover(tx: &mut Tx<'_>) -> Result<Recovered, StateError> {
         }
     }
     recovered.claimable += requeue_unlaunched(tx)?;
+    // No session is connected yet: the time of open turns stands still at its last sample.
+    active::close_waiting(tx)?;
     // Registered groups were ended with their exact identity before; rows of groups that were not found are void.
     tx.db.execute("DELETE FROM run_processes", [])?;
     recovered.uploads = tx.db.execute("DELETE FROM blobs WHERE complete = 0", [])?;

@@ -81,8 +81,8 @@ pub(crate) fn live(db: &Connection, cache: &mut RunCache, key: RunKey) -> Result
 
 fn current(db: &Connection, attempt: AttemptKey) -> Result<Current, StateError> {
     let mut statement = db.prepare_cached(
-        "SELECT attempt_id, node, visit, EXISTS (SELECT 1 FROM attempt_active_intervals WHERE attempt = id AND closed = 0)
-           FROM node_attempts WHERE id = ?1",
+        "SELECT attempt_id, node, visit, EXISTS (SELECT 1 FROM attempt_active_intervals WHERE attempt = id AND closed = 0),
+           status = 'waiting' FROM node_attempts WHERE id = ?1",
     )?;
     Ok(statement.query_row([attempt], |row| {
         Ok(Current {
@@ -92,6 +92,7 @@ fn current(db: &Connection, attempt: AttemptKey) -> Result<Current, StateError> 
             visit: row.get(2)?,
             started_steady: None,
             sampled: row.get(3)?,
+            requested: row.get(4)?,
         })
     })?)
 }

@@ -606,23 +606,28 @@ CREATE INDEX viewer_session_checkpoints_blob ON viewer_session_checkpoints(state
 
 -- -------------------------------------------------------------------------------------------------- requests and decisions
 
+-- What an agent step of a run that is bound to a session asks. Its attempt stays open, with status waiting, from the request until
+-- a later generation settles it as the request was decided.
 CREATE TABLE interactive_requests (
   id                     INTEGER PRIMARY KEY,
   request_id             TEXT NOT NULL UNIQUE,
   run                    INTEGER NOT NULL REFERENCES runs(id),
   attempt                INTEGER NOT NULL UNIQUE REFERENCES node_attempts(id),
-  target_session         TEXT,
-  kind                   TEXT NOT NULL CHECK (kind IN ('agent', 'assistant_message', 'decision')),
-  contract_hash          TEXT NOT NULL,
-  contract_json          TEXT,
+  target_session         TEXT NOT NULL,
+  kind                   TEXT NOT NULL CHECK (kind IN ('submit', 'assistant')),
+  contract_hash          TEXT NOT NULL,      -- sha256:<hex> of the contract
+  contract_json          TEXT,               -- a StepContract; the prompt is in the attempt
   contract_blob          INTEGER REFERENCES blobs(id),
   status                 TEXT NOT NULL CHECK (status IN ('pending', 'accepted', 'failed', 'timed_out', 'cancelled')),
-  revision               INTEGER NOT NULL DEFAULT 0,
+  revision               INTEGER NOT NULL DEFAULT 0,  -- grows when an aborted step is presented again
   accepted_submission    INTEGER,
+  error_json             TEXT,               -- protocol ErrorInfo of a failed or timed out request
   unproductive_turn_ends INTEGER NOT NULL DEFAULT 0,
   created_at             INTEGER NOT NULL,
   settled_at             INTEGER,
-  CHECK ((status = 'pending') = (settled_at IS NULL))
+  CHECK ((status = 'pending') = (settled_at IS NULL)),
+  CHECK ((status = 'accepted') = (accepted_submission IS NOT NULL)),
+  CHECK ((status IN ('failed', 'timed_out')) = (error_json IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX interactive_requests_pending ON interactive_requests(run) WHERE status = 'pending';
 CREATE INDEX interactive_requests_by_run ON interactive_requests(run);
@@ -636,8 +641,11 @@ CREATE TABLE interactive_submissions (
   payload_hash     TEXT NOT NULL,
   payload_json     TEXT,
   payload_blob     INTEGER REFERENCES blobs(id),
+  response_entry_id TEXT,                    -- Pi entry of a visible reply
   outcome          TEXT NOT NULL CHECK (outcome IN ('validating', 'accepted', 'rejected')),
-  receipt_json     TEXT,
+  output_json      TEXT,                     -- the normalised value of an accepted one
+  output_blob      INTEGER REFERENCES blobs(id),
+  receipt_json     TEXT,                     -- protocol InteractionReceipt
   submitted_at     INTEGER NOT NULL,
   settled_at       INTEGER,
   UNIQUE (request, idempotency_key)
@@ -645,6 +653,8 @@ CREATE TABLE interactive_submissions (
 CREATE UNIQUE INDEX interactive_submissions_accepted ON interactive_submissions(request) WHERE outcome = 'accepted';
 CREATE UNIQUE INDEX interactive_submissions_validating ON interactive_submissions(request) WHERE outcome = 'validating';
 CREATE INDEX interactive_submissions_blob ON interactive_submissions(payload_blob) WHERE payload_blob IS NOT NULL;
+CREATE INDEX interactive_submissions_output_blob ON interactive_submissions(output_blob) WHERE output_blob IS NOT NULL;
+CREATE INDEX interactive_submissions_provisional ON interactive_submissions(id) WHERE outcome = 'validating';
 
 CREATE TABLE human_decisions (
   id            INTEGER PRIMARY KEY,

@@ -162,8 +162,8 @@ const PROTECT: &[(&str, &str)] = &[
     ),
     (
         "pending request",
-        "INSERT INTO interactive_requests (request_id, run, attempt, kind, contract_hash, status, created_at)
-           VALUES ('request-{r}', {r}, {a}, 'agent', 'h', 'pending', 1)",
+        "INSERT INTO interactive_requests (request_id, run, attempt, target_session, kind, contract_hash, status, created_at)
+           VALUES ('request-{r}', {r}, {a}, 's', 'submit', 'h', 'pending', 1)",
     ),
     (
         "pending decision",

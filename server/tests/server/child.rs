@@ -221,6 +221,7 @@ fn resolver(channel: &mut Channel) {
         } else {
             Vec::new()
         },
+        needs_session: Vec::new(),
         agent_problem: (script == "!agentless").then(|| "no agent is configured".to_owned()),
         warnings: Vec::new(),
     })));

@@ -64,6 +64,7 @@ pub fn ready(samples: usize) -> Result<Row, Box<dyn std::error::Error>> {
         input_hash: canonical::digest(&serde_json::json!({})),
         protocol_version: CHILD_PROTOCOL_VERSION,
         global_dir: None,
+        interactive: false,
     };
     let launch = frame::encode(&launch)?;
     let times = (0..samples)

@@ -403,12 +403,15 @@ fn what_is_not_built_yet_is_named() {
     raw.has_settings = true;
     let definition = compile(&raw).unwrap();
     let expected = [
-        "node \"ask\" asks for a visible reply (assistantMessage), which needs a session; this build cannot drive one yet, \
-         so ask for JSON with a text as expectedOutput",
         "node \"decide\" is a human decision, which this build cannot execute yet",
         "workflow \"w\" declares live settings, which this build cannot execute yet",
     ];
     assert_eq!(definition.unsupported(), expected);
+    let needs = [
+        "node \"ask\" asks for a visible reply (assistantMessage), which needs a session; start the run from a Pi session, or \
+         ask for JSON with a text as expectedOutput",
+    ];
+    assert_eq!(definition.needs_session(), needs);
     let stored = Definition::from_snapshot(definition.snapshot().clone()).unwrap();
     assert_eq!(stored.unsupported(), expected);
     assert!(compile(&two()).unwrap().unsupported().is_empty());

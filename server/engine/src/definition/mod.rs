@@ -240,16 +240,6 @@ impl Definition {
     #[must_use]
     pub fn unsupported(&self) -> Vec<String> {
         let nodes = self.nodes.iter().filter_map(|node| match node.spec.node_type {
-            NodeType::Agent if node.spec.replies_visibly() => Some(format!(
-                "node \"{}\" asks for a visible reply (assistantMessage), which needs a session; this build cannot drive one \
-                 yet, so ask for JSON with a text as expectedOutput",
-                node.id
-            )),
-            NodeType::Agent if node.spec.allowed_tools.is_some() => Some(format!(
-                "node \"{}\" limits the agent's tools (allowedTools), which cannot be enforced on an agent command; limit them \
-                 in the command itself and leave allowedTools out",
-                node.id
-            )),
             NodeType::Checkpoint if node.spec.human_decision.is_some() => Some(format!(
                 "node \"{}\" is a human decision, which this build cannot execute yet",
                 node.id
@@ -263,6 +253,28 @@ impl Definition {
             .chain(mounted.map(|include| include.workflow_name.as_str()))
             .map(|name| format!("workflow \"{name}\" declares live settings, which this build cannot execute yet"));
         nodes.chain(settings).collect()
+    }
+
+    /// What a run that is bound to no session cannot execute, one sentence a piece. A start without a session must be refused
+    /// when there is any.
+    #[must_use]
+    pub fn needs_session(&self) -> Vec<String> {
+        let nodes = self.nodes.iter().filter(|node| node.spec.node_type == NodeType::Agent);
+        nodes
+            .filter_map(|node| match &node.spec {
+                spec if spec.replies_visibly() => Some(format!(
+                    "node \"{}\" asks for a visible reply (assistantMessage), which needs a session; start the run from a Pi \
+                     session, or ask for JSON with a text as expectedOutput",
+                    node.id
+                )),
+                spec if spec.allowed_tools.is_some() => Some(format!(
+                    "node \"{}\" limits the agent's tools (allowedTools), which cannot be enforced on an agent command; start \
+                     the run from a Pi session, or limit them in the command itself and leave allowedTools out",
+                    node.id
+                )),
+                _ => None,
+            })
+            .collect()
     }
 
     pub(crate) fn node_ix(&self, id: &str) -> Option<NodeIx> {

@@ -79,6 +79,9 @@ impl From<&ExecutionState> for Saved {
                 Position::Node { node_id, .. } => SavedPosition::Interrupted {
                     node_id: node_id.clone(),
                 },
+                Position::Settled { node_id, .. } => SavedPosition::Running {
+                    node_id: node_id.clone(),
+                },
                 Position::After { node_id } => SavedPosition::Answered {
                     node_id: node_id.clone(),
                 },

@@ -344,6 +344,8 @@ fn name(body: &ChildBody) -> &'static str {
         ChildBody::NodeFinished(_) => "node.finished",
         ChildBody::NodeFailed(_) => "node.failed",
         ChildBody::NodePrompted { .. } => "node.prompted",
+        ChildBody::InteractionRequested { .. } => "interaction.requested",
+        ChildBody::ValidationFinished(_) => "validation.finished",
         ChildBody::NodeUpdate { .. } => "node.update",
         ChildBody::RunParked { .. } => "run.parked",
         ChildBody::RunFinished(_) => "run.finished",

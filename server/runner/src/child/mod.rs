@@ -1,11 +1,11 @@
-//! The children that the server starts: their channel, their requests, and the two roles.
+//! The children that the server starts: their channel, their requests, and the roles.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`fd`] | the inherited descriptor |
 //! | [`channel`], [`client`], [`content`] | messages, answers and orders, large values |
 //! | [`source`] | frozen sources: made, verified, compared |
-//! | [`resolver`], [`runner`] | the roles |
+//! | [`resolver`], [`runner`], [`validator`] | the roles |
 
 pub(crate) mod channel;
 pub(crate) mod client;
@@ -14,3 +14,4 @@ pub(crate) mod fd;
 pub(crate) mod resolver;
 pub(crate) mod runner;
 pub(crate) mod source;
+pub(crate) mod validator;

@@ -128,6 +128,7 @@ where
     Ok(ResolvedDefinition {
         definition_digest: definition.digest().to_owned(),
         unsupported: definition.unsupported(),
+        needs_session: definition.needs_session(),
         agent_problem: asks_a_model(&definition)
             .then(crate::exec::agent::config::command)
             .and_then(Result::err),

@@ -38,10 +38,10 @@ const STUCK: u8 = 3;
 const BROKEN: u8 = 4;
 
 /// A loaded and checked workflow.
-struct Ready<H> {
-    host: Arc<H>,
-    definition: Definition,
-    inputs: InputCallbacks,
+pub(super) struct Ready<H> {
+    pub(super) host: Arc<H>,
+    pub(super) definition: Definition,
+    pub(super) inputs: InputCallbacks,
 }
 
 /// Serves one generation of one run.
@@ -115,13 +115,14 @@ where
         publisher: Arc::new(Publisher::new(client.clone())),
         run_id: launch.run_id.clone(),
         project: PathBuf::from(&launch.project_path),
+        interactive: launch.interactive,
         leaving: CancellationToken::new(),
     };
     Execution::new(context, inputs).run(command, &launch.input_hash).await
 }
 
 /// Verifies, loads, verifies again.
-async fn prepare<H, F>(
+pub(super) async fn prepare<H, F>(
     client: &Client,
     launch: &RunnerLaunch,
     commands: &Commands,

@@ -7,7 +7,9 @@ use piw_engine::machine::{Finished, Saved};
 use piw_engine::route::Output;
 use piw_engine::{Plan, Progress};
 use piw_protocol::canonical;
-use piw_protocol::child::{ChildBody, Command, ExecutionState, NodeFinish, NodeResultState, Position, ValueRef};
+use piw_protocol::child::{
+    ChildBody, Command, ExecutionState, NodeFinish, NodeResultState, Position, Settlement, ValueRef,
+};
 use piw_protocol::definition::NodeType;
 use piw_protocol::run::NodeOutcome;
 use serde_json::Value;
@@ -45,7 +47,7 @@ pub(crate) enum Exit {
 /// One generation.
 #[derive(Debug)]
 pub(crate) struct Execution<'d, H> {
-    context: Context<'d, H>,
+    pub(crate) context: Context<'d, H>,
     inputs: InputCallbacks,
     progress: Progress,
     /// The first attempt only settles that its visit timed out.
@@ -87,17 +89,32 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
                 Exit::Ordered(client.order())
             }
             Abort::Park { reason, message } => Exit::Park { reason, message },
+            Abort::Requested => Exit::Done,
             broken @ (Abort::Request(_) | Abort::Content(_) | Abort::Engine(_)) => Exit::Broken(broken.to_string()),
         }
     }
 
     async fn generation(&mut self, state: ExecutionState, input_hash: &str) -> Result<Exit, Abort> {
-        let answer = self.restore(state, input_hash).await?;
-        let (plan, proposal) = self.first(answer).await?;
-        let Some(mut attempt) = self.open(plan, proposal).await? else {
-            return Ok(Exit::Done);
+        let settled = match &state.position {
+            Position::Settled {
+                node_id,
+                visit,
+                attempt_id,
+                settlement,
+            } => Some((self.open_attempt(node_id, *visit, attempt_id)?, settlement.clone())),
+            Position::Start | Position::Node { .. } | Position::After { .. } => None,
         };
-        let mut ahead = None;
+        let answer = self.restore(state, input_hash).await?;
+        let (mut attempt, mut ahead) = match settled {
+            Some((attempt, settlement)) => (attempt, Some(self.settled(settlement).await)),
+            None => {
+                let (plan, proposal) = self.first(answer).await?;
+                match self.open(plan, proposal).await? {
+                    Some(attempt) => (attempt, None),
+                    None => return Ok(Exit::Done),
+                }
+            }
+        };
         loop {
             let order = self.context.client.order();
             if order > Order::Continue {
@@ -118,9 +135,42 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         }
     }
 
+    /// The attempt whose request was decided while no runner executed the run.
+    fn open_attempt(&self, node_id: &str, visit: u32, id: &str) -> Result<Attempt<'d>, Abort> {
+        let node = self.context.definition.node(node_id);
+        let node = node.ok_or_else(|| Abort::Engine(format!("node \"{node_id}\" is unknown")))?;
+        Ok(Attempt {
+            id: id.to_owned(),
+            node,
+            visit,
+            timeout: None,
+            refused: None,
+        })
+    }
+
+    /// The end of an attempt as its request was decided.
+    async fn settled(&self, settlement: Settlement) -> Executed {
+        let (end, active_ms) = match settlement {
+            Settlement::Accepted { output, active_ms } => {
+                (NodeEnd::ok(self.context.client.value(output).await?), active_ms)
+            }
+            Settlement::Failed { error, active_ms } => (NodeEnd::failed(error), active_ms),
+            Settlement::TimedOut { error, active_ms } => {
+                let outcome = NodeOutcome::TimedOut;
+                let end = NodeEnd {
+                    outcome,
+                    ..NodeEnd::failed(error)
+                };
+                (end, active_ms)
+            }
+        };
+        piw_fault::point!("runner::before_settlement");
+        Ok((end, Duration::from_millis(active_ms)))
+    }
+
     /// Brings the script heap and the machine to where the run stands. Answers the checkpoint's answer, when the run goes on
     /// from one.
-    async fn restore(&mut self, state: ExecutionState, input_hash: &str) -> Result<Option<Answered>, Abort> {
+    pub(crate) async fn restore(&mut self, state: ExecutionState, input_hash: &str) -> Result<Option<Answered>, Abort> {
         let Context {
             client,
             host,
@@ -144,7 +194,7 @@ impl<'d, H: ScriptHost + Send + Sync + 'static> Execution<'d, H> {
         self.overran = matches!(state.position, Position::Node { overran: true, .. });
         let after = match &state.position {
             Position::After { node_id } => Some(node_id.clone()),
-            Position::Start | Position::Node { .. } => None,
+            Position::Start | Position::Node { .. } | Position::Settled { .. } => None,
         };
         let open: HashSet<String> = self.progress.open_mounts(definition).map(str::to_owned).collect();
         let mut answered = None;
@@ -415,7 +465,7 @@ struct Next<'d> {
 type Executed = Result<(NodeEnd, Duration), Abort>;
 
 /// The answered checkpoint from which a continuation goes on.
-struct Answered {
+pub(crate) struct Answered {
     node_id: String,
     output: Value,
 }

@@ -39,6 +39,8 @@ pub(crate) struct Context<'d, H> {
     pub(crate) run_id: String,
     /// Its working directory.
     pub(crate) project: PathBuf,
+    /// The run is bound to a session, which its agent steps ask.
+    pub(crate) interactive: bool,
     /// Fires when whatever runs has to be aborted.
     pub(crate) leaving: CancellationToken,
 }
@@ -90,6 +92,9 @@ pub(crate) enum Abort {
     /// The server ordered the end, or is gone, or the claim is.
     #[error("the node was aborted")]
     Ordered,
+    /// The node's request is stored: another generation settles its attempt.
+    #[error("the node waits for its session")]
+    Requested,
     /// The run cannot go on without a person.
     #[error("{message}")]
     Park {

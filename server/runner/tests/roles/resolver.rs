@@ -133,7 +133,7 @@ fn a_graph_larger_than_a_message_is_resolved() {
 }
 
 #[test]
-fn what_cannot_be_executed_yet_is_named() {
+fn what_needs_a_session_is_named() {
     let project = Project::new(
         "import { defineWorkflow, agent, assistantMessage } from 'piw';
          export default defineWorkflow({ name: 'w', startAt: 'say', nodes: {
@@ -142,16 +142,12 @@ fn what_cannot_be_executed_yet_is_named() {
            free: agent({ prompt: 'hi', expectedOutput: { type: 'object' } }),
          }, edges: [{ from: 'say', to: 'limited' }, { from: 'limited', to: 'free' }] });",
     );
-    let unsupported = project.resolve(json!(null)).unsupported;
-    assert_eq!(unsupported.len(), 2, "{unsupported:?}");
-    assert!(
-        unsupported[0].contains("\"say\" asks for a visible reply"),
-        "{unsupported:?}"
-    );
-    assert!(
-        unsupported[1].contains("\"limited\" limits the agent's tools"),
-        "{unsupported:?}"
-    );
+    let resolved = project.resolve(json!(null));
+    assert!(resolved.unsupported.is_empty(), "{:?}", resolved.unsupported);
+    let needs = resolved.needs_session;
+    assert_eq!(needs.len(), 2, "{needs:?}");
+    assert!(needs[0].contains("\"say\" asks for a visible reply"), "{needs:?}");
+    assert!(needs[1].contains("\"limited\" limits the agent's tools"), "{needs:?}");
 }
 
 #[test]

@@ -90,6 +90,30 @@ impl State {
         }
     }
 
+    /// Answers one message of a validator: content in both directions, and nothing that changes a run.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn answer_validator(&self, message: ChildMessage) -> Result<ServerReply, StateError> {
+        let id = message.message_id.clone();
+        match message.body {
+            ChildBody::ContentPut {
+                content,
+                offset,
+                data,
+                complete,
+            } => {
+                let owner = upload_owner(&message.runner_epoch);
+                self.put_chunk(&id, owner, content, offset, &data, complete).await
+            }
+            ChildBody::ContentGet { sha256, offset } => self.child_get(&id, &sha256, offset).await,
+            ChildBody::Progress { .. } | ChildBody::ValidationFinished(_) | ChildBody::Exiting { .. } => {
+                Ok(reply(&id, ReplyOutcome::Accepted, None, None))
+            }
+            _ => Ok(rejected(&id, "role", "a validator only judges a submission".to_owned())),
+        }
+    }
+
     async fn apply_stored(&self, claim: &Claim, message: ChildMessage) -> Result<ServerReply, StateError> {
         let message = Arc::new(message);
         let mut loaded = Loaded::new();
@@ -134,9 +158,6 @@ impl State {
         else {
             return Err(StateError::Inconsistent("not a content message".to_owned()));
         };
-        let Ok(data) = base64::engine::general_purpose::STANDARD.decode(data) else {
-            return Ok(rejected(&id, "content_base64", "the chunk is not base64".to_owned()));
-        };
         let check = claim.clone();
         if let Err(lost) = self
             .write("renew", Authority::Server, move |tx| renew(tx, &check))
@@ -145,21 +166,32 @@ impl State {
             return Ok(claim_lost(&id, &lost.to_string()));
         }
         let owner = upload_owner(&claim.runner_epoch);
-        Ok(
-            match self
-                .put_content(PutChunk {
-                    owner,
-                    content,
-                    offset,
-                    data,
-                    complete,
-                })
-                .await?
-            {
-                Ok(_) => reply(&id, ReplyOutcome::Accepted, None, None),
-                Err(error) => rejected(&id, "content_refused", error.to_string()),
-            },
-        )
+        self.put_chunk(&id, owner, content, offset, &data, complete).await
+    }
+
+    async fn put_chunk(
+        &self,
+        id: &str,
+        owner: String,
+        content: ContentRef,
+        offset: u64,
+        data: &str,
+        complete: bool,
+    ) -> Result<ServerReply, StateError> {
+        let Ok(data) = base64::engine::general_purpose::STANDARD.decode(data) else {
+            return Ok(rejected(id, "content_base64", "the chunk is not base64".to_owned()));
+        };
+        let chunk = PutChunk {
+            owner,
+            content,
+            offset,
+            data,
+            complete,
+        };
+        Ok(match self.put_content(chunk).await? {
+            Ok(_) => reply(id, ReplyOutcome::Accepted, None, None),
+            Err(error) => rejected(id, "content_refused", error.to_string()),
+        })
     }
 
     async fn child_get(&self, id: &str, sha256: &str, offset: u64) -> Result<ServerReply, StateError> {
@@ -263,6 +295,7 @@ fn decide(
         ChildBody::RunFinished(finish) => step::run_finished(tx, live, finish, prepared, loaded),
         ChildBody::RunParked { reason, message } => parked(tx, live, reason, message),
         ChildBody::NodePrompted { .. } => step::prompted(tx, live, message.attempt_id.as_deref(), prepared),
+        ChildBody::InteractionRequested { .. } => step::requested(tx, live, message.attempt_id.as_deref(), prepared),
         ChildBody::NodeUpdate { updates } => updates::publish(tx, live, message.attempt_id.as_deref(), updates),
         ChildBody::Notification {
             kind,
@@ -308,6 +341,10 @@ fn decide(
             accept_unchanged(tx, live)
         }
         ChildBody::Progress { .. } | ChildBody::Exiting { .. } => accept_unchanged(tx, live),
+        ChildBody::ValidationFinished(_) => {
+            let text = "only a validator says what it found".to_owned();
+            Ok(refuse(tx, live, "role", text))
+        }
         ChildBody::ProcessUnregister { .. } | ChildBody::ContentPut { .. } | ChildBody::ContentGet { .. } => Err(
             StateError::Inconsistent("a message without a transaction reached one".to_owned()),
         ),

@@ -16,6 +16,7 @@ use crate::cache::{Current, Live};
 use crate::effects;
 use crate::error::StateError;
 use crate::ids::{AttemptId, AttemptKey, NodeIndex};
+use crate::interaction;
 use crate::live::{About, Bump, End};
 use crate::names;
 use crate::queue::Claim;
@@ -53,7 +54,7 @@ impl Prepared {
             ChildBody::NodeStarted(start) => Self::default().start(start),
             ChildBody::RunFinished(finish) => Self::default().finish(finish),
             ChildBody::NodeFinished(finish) | ChildBody::NodeFailed(finish) => Self::node(finish),
-            ChildBody::NodePrompted { prompt } => Ok(Self {
+            ChildBody::NodePrompted { prompt } | ChildBody::InteractionRequested { prompt } => Ok(Self {
                 prompt: Some(value::Prepared::value(prompt)?),
                 ..Self::default()
             }),
@@ -184,14 +185,7 @@ pub(super) fn prompted(
         let text = format!("attempt {attempt_id:?} is not the unfinished attempt");
         return Ok(refuse(tx, live, "attempt", text));
     };
-    let stored = prepared
-        .prompt
-        .map(|prompt| prompt.store(tx.db, tx.now))
-        .transpose()?
-        .unwrap_or_default();
-    tx.db
-        .prepare_cached("UPDATE node_attempts SET prompt_json = ?2, prompt_blob = ?3 WHERE id = ?1")?
-        .execute((current.key, stored.json, stored.blob))?;
+    store_prompt(tx, current.key, prepared)?;
     let about = About {
         node: Some(current.node),
         attempt: Some(current.key),
@@ -199,6 +193,42 @@ pub(super) fn prompted(
     };
     live.event(tx, "node", "node.prompted", about)?;
     accept(tx, live, Bump::View)
+}
+
+/// `interaction.requested`: the running agent step waits for its session.
+pub(super) fn requested(
+    tx: &mut Tx<'_>,
+    mut live: Live,
+    attempt_id: Option<&str>,
+    prepared: Prepared,
+) -> Result<Decided, StateError> {
+    let Some(current) = live
+        .current
+        .clone()
+        .filter(|current| Some(current.id.as_str()) == attempt_id && !current.requested)
+    else {
+        let text = format!("attempt {attempt_id:?} is not the running attempt");
+        return Ok(refuse(tx, live, "attempt", text));
+    };
+    let session = match interaction::session_of(tx, &live, &current)? {
+        Ok(session) => session,
+        Err(text) => return Ok(refuse(tx, live, "interaction", text)),
+    };
+    store_prompt(tx, current.key, prepared)?;
+    interaction::request(tx, &mut live, &current, &session)?;
+    accept(tx, live, Bump::Execution)
+}
+
+fn store_prompt(tx: &Tx<'_>, attempt: AttemptKey, prepared: Prepared) -> Result<(), StateError> {
+    let stored = prepared
+        .prompt
+        .map(|prompt| prompt.store(tx.db, tx.now))
+        .transpose()?
+        .unwrap_or_default();
+    tx.db
+        .prepare_cached("UPDATE node_attempts SET prompt_json = ?2, prompt_blob = ?3 WHERE id = ?1")?
+        .execute((attempt, stored.json, stored.blob))?;
+    Ok(())
 }
 
 /// `run.finished`: a generation that ends its run without a start.
@@ -356,6 +386,7 @@ fn begin(
         visit: start.visit,
         started_steady: Some(tx.steady),
         sampled: false,
+        requested: false,
     });
     live.event(
         tx,

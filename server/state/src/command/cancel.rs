@@ -7,7 +7,7 @@ use piw_protocol::run::RunStatus;
 use super::{Controlled, Facts, accept, active_runner, expect, refuse, take_lapsed};
 use crate::effects;
 use crate::error::StateError;
-use crate::live::{About, End};
+use crate::live::{About, CANCELLED, End};
 use crate::receipts::{CommandIdentity, receipted};
 use crate::state::State;
 use crate::writer::Authority;
@@ -37,7 +37,7 @@ impl State {
                 }
                 stop = active_runner(tx, live.key)?;
                 take_lapsed(tx, &mut live)?;
-                live.drop_attempt(tx, "cancelled")?;
+                live.drop_attempt(tx, CANCELLED)?;
                 effects::interrupt(tx, &mut live, Interruption::Cancelled)?;
                 let end = End {
                     status: RunStatus::Cancelled,

@@ -13,6 +13,7 @@ pub use resolve::Resolution;
 pub use restart::Original;
 
 pub(crate) use create::read_sources;
+pub(crate) use pause::{make_ready, pause};
 
 use piw_engine::lifecycle::{Refusal, RequestKind, RunFacts};
 use piw_protocol::envelope::Outcome;
@@ -22,6 +23,7 @@ use piw_protocol::run::RunStatus;
 use crate::cache::Live;
 use crate::error::StateError;
 use crate::ids::RunKey;
+use crate::interaction;
 use crate::lease;
 use crate::live::About;
 use crate::receipts::{Decision, Receipted, error};
@@ -109,7 +111,7 @@ impl Facts {
             parked,
             ambiguous_effects: u64::from(live.ambiguous_effects),
             continued_by,
-            request: live.waiting_attempt.map(|_| RequestKind::Checkpoint),
+            request: interaction::waits_for(tx, live)?,
         })
     }
 

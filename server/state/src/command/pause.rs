@@ -9,6 +9,7 @@ use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refu
 use crate::cache::Live;
 use crate::effects;
 use crate::error::StateError;
+use crate::interaction;
 use crate::live::{About, Park, next_ready_seq};
 use crate::message;
 use crate::receipts::{CommandIdentity, receipted};
@@ -39,22 +40,7 @@ impl State {
                 }
                 stop = active_runner(tx, live.key)?;
                 take_lapsed(tx, &mut live)?;
-                tx.db
-                    .prepare_cached("UPDATE runs SET paused_at = ?2 WHERE id = ?1")?
-                    .execute((live.key, tx.now))?;
-                live.drop_attempt(tx, "interrupted")?;
-                effects::interrupt(tx, &mut live, Interruption::Paused)?;
-                let reason = (live.ambiguous_effects > 0).then_some(ParkReason::EffectAmbiguous.as_str());
-                live.park(
-                    tx,
-                    &Park {
-                        claimable: false,
-                        reason,
-                        detail: None,
-                    },
-                )?;
-                runner::next_action(tx, &live)?;
-                message::touch_run(tx, live.key)?;
+                pause(tx, &mut live)?;
                 live.event(tx, "command", "run.paused", About::default())?;
                 let message = match live.ambiguous_effects {
                     0 => None,
@@ -91,12 +77,34 @@ impl State {
                     .execute([live.key])?;
                 go_on(tx, &mut live)?;
                 message::touch_run(tx, live.key)?;
+                interaction::resumed(tx, &mut live)?;
                 live.event(tx, "command", "run.resumed", About::default())?;
                 accept(tx, live, None)
             })
         })
         .await
     }
+}
+
+/// Pauses: sets the pause, withdraws the attempt and its messages, parks and releases the claim.
+pub(crate) fn pause(tx: &mut Tx<'_>, live: &mut Live) -> Result<(), StateError> {
+    tx.db
+        .prepare_cached("UPDATE runs SET paused_at = ?2 WHERE id = ?1")?
+        .execute((live.key, tx.now))?;
+    live.drop_attempt(tx, "interrupted")?;
+    effects::interrupt(tx, live, Interruption::Paused)?;
+    interaction::paused(tx, live)?;
+    message::touch_run(tx, live.key)?;
+    let reason = (live.ambiguous_effects > 0).then_some(ParkReason::EffectAmbiguous.as_str());
+    live.park(
+        tx,
+        &Park {
+            claimable: false,
+            reason,
+            detail: None,
+        },
+    )?;
+    runner::next_action(tx, live)
 }
 
 /// Makes parked work ready for one more try. A run that waits for an answer goes on waiting.
@@ -113,7 +121,7 @@ pub(super) fn go_on(tx: &mut Tx<'_>, live: &mut Live) -> Result<(), StateError> 
     Ok(())
 }
 
-fn make_ready(tx: &mut Tx<'_>, key: crate::ids::RunKey, status: RunStatus) -> Result<(), StateError> {
+pub(crate) fn make_ready(tx: &mut Tx<'_>, key: crate::ids::RunKey, status: RunStatus) -> Result<(), StateError> {
     let queue = if status == RunStatus::Queued {
         "queued"
     } else {

@@ -32,6 +32,8 @@ pub struct Original {
     pub sources: SourceMap,
     /// Its original input, already normalised.
     pub input: ValueRef,
+    /// Whether it is bound to a session.
+    pub bound: bool,
 }
 
 /// The facts of a run that restarting it depends on.
@@ -52,7 +54,8 @@ impl State {
     pub async fn original(&self, run_id: String) -> Result<Option<Original>, StateError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
-                "SELECT r.id, s.revision, r.status, p.path, v.json, v.blob FROM runs r
+                "SELECT r.id, s.revision, r.status, p.path, v.json, v.blob,
+                   EXISTS (SELECT 1 FROM run_bindings b WHERE b.run = r.id AND b.session_id IS NOT NULL) FROM runs r
                    JOIN resources s ON s.id = r.id JOIN projects p ON p.id = r.project
                    JOIN run_values v ON v.run = r.id AND v.kind = 'input'
                   WHERE r.run_id = ?1 AND r.deleted_at IS NULL",
@@ -64,9 +67,10 @@ impl State {
                     row.get::<_, String>(2)?,
                     row.get(3)?,
                     Stored::columns(row, 4)?,
+                    row.get(6)?,
                 ))
             }))?;
-            let Some((key, revision, status, project_path, input)) = row else {
+            let Some((key, revision, status, project_path, input, bound)) = row else {
                 return Ok(None);
             };
             Ok(Some(Original {
@@ -75,6 +79,7 @@ impl State {
                 project_path,
                 sources: read_sources(db, key)?,
                 input: input.to_ref(db, piw_protocol::child::INLINE_VALUE_LIMIT as u64)?,
+                bound,
             }))
         })
         .await

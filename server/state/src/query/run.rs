@@ -73,7 +73,7 @@ pub struct RunFacts {
     pub claim_expires_at: Option<i64>,
     /// A runner process of the run was launched and has not ended.
     pub has_runner: bool,
-    /// Kind of the pending request: `agent`, `assistant_message`, `decision`.
+    /// Kind of the pending request: `submit`, `assistant`, `decision`.
     pub pending_request: Option<String>,
     /// A model turn of the run is open.
     pub open_turn: bool,

@@ -1,6 +1,7 @@
-//! Agent steps without a session: a model is asked, its submission is checked, and it is told what is wrong with it.
+//! Agent steps: a model is asked, its submission is checked, and it is told what is wrong with it. A run that is bound to a
+//! session asks there, and its runner leaves; any other asks a command of its own.
 //!
-//! `validate` runs in this process's script host, under a deadline of its own: the runner is a supervised child already and lives
+//! For a command, `validate` runs in this process's script host, under a deadline of its own: the runner is a supervised child already and lives
 //! as long as its request, so that a validator that dies takes nothing with it that a further child would have saved.
 //!
 //! | module | subject |
@@ -17,7 +18,7 @@ mod executor;
 use std::time::{Duration, Instant};
 
 use piw_engine::limits;
-use piw_engine::prompt::{Contract, Reminder, TASK_LIMIT};
+use piw_engine::prompt::{self, Contract, Reminder, TASK_LIMIT};
 use piw_engine::value::kind;
 use piw_protocol::child::ChildBody;
 use serde_json::Value;
@@ -36,8 +37,10 @@ const COMPLETION: &str = "Do the task, then print the JSON value that the expect
                           other JSON object or array after it. The step is complete only when this value is accepted.";
 
 /// What became of a submission.
-enum Verdict {
+pub(crate) enum Verdict {
+    /// The normalised value.
     Accepted(Value),
+    /// Why it is refused.
     Rejected(String),
     /// The step ends with it.
     End(Box<NodeEnd>),
@@ -73,6 +76,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             Err(end) => return Ok(*end),
         };
         let expected = node.spec.expected_output.clone().unwrap_or_default();
+        let completion = match (self.interactive, node.spec.replies_visibly()) {
+            (false, _) => COMPLETION,
+            (true, false) => prompt::SUBMIT_BY_TOOL,
+            (true, true) => prompt::REPLY_VISIBLY,
+        };
         let contract = Contract {
             task: &task,
             workflow: &self.definition.snapshot().name,
@@ -80,8 +88,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             visit: running.attempt.visit,
             request: &running.attempt.id,
             expected: &expected,
-            completion: COMPLETION,
+            completion,
         };
+        if self.interactive {
+            return self.request(running, &contract).await;
+        }
         let command = match config::command() {
             Ok(command) => command,
             Err(why) => return Ok(NodeEnd::failed(error("agentUnavailable", why))),
@@ -106,6 +117,17 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             Some(receipt) => end.with_receipt(receipt),
             None => end,
         })
+    }
+
+    /// Lets the run's session be asked; this generation is over then.
+    async fn request(&self, running: &Running<'_, '_>, contract: &Contract<'_>) -> Result<NodeEnd, Abort> {
+        let prompt = Value::String(contract.prompt(None));
+        let prompt = self.client.value_ref(&prompt, &mut Inline::of_message()).await?;
+        piw_fault::point!("runner::before_request");
+        let body = ChildBody::InteractionRequested { prompt };
+        self.client.request(Some(&running.attempt.id), body).await?;
+        piw_fault::point!("runner::after_request");
+        Err(Abort::Requested)
     }
 
     /// The author's prompt; the inner error is the node's end.
@@ -184,7 +206,7 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
     }
 
     /// Lets `validate` say whether a submission is what was asked for.
-    async fn judge(&self, running: &Running<'_, '_>, submission: &Value) -> Result<Verdict, Abort> {
+    pub(crate) async fn judge(&self, running: &Running<'_, '_>, submission: &Value) -> Result<Verdict, Abort> {
         piw_fault::point!("runner::submitted");
         if let Err(deep) = piw_engine::value::check_depth(submission) {
             return Ok(Verdict::Rejected(deep.to_string()));

@@ -105,6 +105,7 @@ pub fn role_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let code = match role.as_str() {
         "resolver" => piw_runner::run_resolver(3),
+        "validator" => piw_runner::run_validator(3),
         _ => piw_runner::run_runner(3),
     };
     // The test harness would print and could wait for the script thread; a role's process ends here.

@@ -271,6 +271,7 @@ impl Server {
             input_hash: canonical::digest(&self.input),
             protocol_version: CHILD_PROTOCOL_VERSION,
             global_dir: None,
+            interactive: false,
         }
     }
 
