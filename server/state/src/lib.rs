@@ -30,6 +30,11 @@ pub mod command;
 pub mod content;
 pub mod error;
 pub mod ids;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "what reports turns and branches comes with the session views"
+)]
 pub mod interaction;
 pub mod lease;
 pub mod maintenance;
@@ -52,6 +57,7 @@ pub mod verify;
 pub mod vfs;
 pub mod view_content;
 
+#[allow(dead_code, reason = "what reports turns comes with the session views")]
 mod active;
 mod aside;
 mod cache;

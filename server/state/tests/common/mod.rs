@@ -123,6 +123,27 @@ impl Flow {
         self
     }
 
+    /// An agent step, with or without a `validate` callback.
+    pub fn agent(mut self, id: &str, validates: bool) -> Self {
+        let mut agent = node(id, NodeType::Agent);
+        agent.callbacks = vec!["prompt".to_owned()];
+        if validates {
+            agent.callbacks.push("validate".to_owned());
+        }
+        agent.expected_output = Some(json!("{\"n\": number}"));
+        self.0.nodes.push(agent);
+        self
+    }
+
+    /// An agent step that is completed by a visible reply of at most so many characters.
+    pub fn reply(mut self, id: &str, most: u32) -> Self {
+        let mut agent = node(id, NodeType::Agent);
+        agent.callbacks = vec!["prompt".to_owned()];
+        agent.expected_output = Some(json!({ "type": "assistantMessage", "maxChars": most }));
+        self.0.nodes.push(agent);
+        self
+    }
+
     pub fn checkpoint(mut self, id: &str) -> Self {
         let mut checkpoint = node(id, NodeType::Checkpoint);
         checkpoint.summary = Some("may it go on?".to_owned());
@@ -209,6 +230,16 @@ impl Flow {
             resolved: self.resolved(input),
         }
     }
+}
+
+/// Starts a run that is bound to a session and returns its id.
+pub async fn start_in(state: &State, flow: &Flow, session: &str, key: &str) -> String {
+    let new = NewRun {
+        session_id: Some(session.to_owned()),
+        ..flow.new_run(json!({"n": 1}))
+    };
+    let receipted = state.start_run(command(Operation::RunStart, key), new).await;
+    run_id(&receipted.expect("start"))
 }
 
 /// Starts a run and returns its id.
@@ -414,6 +445,23 @@ impl Runner {
         let mut finish = self.finish_body(node, output, next);
         finish.attempt_id = self.attempt.clone().expect("an attempt runs");
         self.send(ChildBody::NodeFinished(Box::new(finish))).await
+    }
+
+    /// Asks the session for the running agent step.
+    pub async fn ask(&mut self, node: &str) -> ServerReply {
+        let expected = json!("{\"n\": number}");
+        let prompt = piw_engine::prompt::Contract {
+            task: "Count the files.",
+            workflow: "flow",
+            step: node,
+            visit: 1,
+            request: self.attempt.as_deref().expect("an attempt runs"),
+            expected: &expected,
+            completion: piw_engine::prompt::SUBMIT_BY_TOOL,
+        }
+        .prompt(None);
+        let prompt = ValueRef::Inline(Value::String(prompt));
+        self.send(ChildBody::InteractionRequested { prompt }).await
     }
 
     /// Finishes a checkpoint.
