@@ -272,7 +272,8 @@ mod tests {
             let reminder = Reminder::Rejected { submission: &refused, why: &why };
             let prompt = contract.prompt(Some(reminder));
             prop_assert_eq!(&prompt, &contract.prompt(Some(reminder)));
-            prop_assert_eq!(remind(&contract.prompt(None), reminder).as_ref(), Some(&prompt));
+            let reminded = remind(&contract.prompt(None), reminder);
+            prop_assert_eq!(reminded.as_ref(), Some(&prompt));
             let from = prompt.find(MARK).unwrap();
             let mark = &prompt[from..=from + prompt[from..].find(']').unwrap()];
             // Once in the explanation, once for each of six sections; and the texts are there as they were given.

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{Act, Project, Server};
 use piw_process::ProcessIdentity;
-use piw_protocol::child::{ChildBody, PushAction};
+use piw_protocol::child::{ChildBody, PushAction, Settlement, ValueRef};
 use piw_protocol::run::{NodeOutcome, RunStatus};
 use serde_json::json;
 
@@ -279,4 +279,70 @@ fn a_large_prompt_arrives_whole() {
     assert_eq!(server.final_output(), json!([1]));
     assert_eq!(project.read("prompt.txt"), server.prompts[0]);
     assert!(server.prompts[0].len() > 5_000_000);
+}
+
+#[test]
+fn a_bound_run_asks_its_session_and_goes_on_with_what_was_accepted() {
+    let project = Project::with(
+        "{ name: 'w', startAt: 'ask', nodes: {
+           ask: agent({ prompt: ({ input }) => `Judge ${input.what}.`, expectedOutput: '{\"good\": boolean}', allowedTools: ['read'] }),
+           after: compute({ run: ({ outputs, results }) => [outputs.ask.good, results.ask.outcome] }),
+         }, edges: [{ from: 'ask', to: 'after' }] }",
+    );
+    let mut server = project.start(json!({ "what": "this" }));
+    server.bound = true;
+    assert_eq!(server.run().success, Some(true), "{}", server.printed);
+    let attempt = server.requested.clone().unwrap();
+    let prompt = &server.prompts[0];
+    assert!(
+        prompt.contains("task\nJudge this.\n")
+            && prompt.contains("\"action\": \"submit\"")
+            && prompt.contains(&attempt),
+        "{prompt}"
+    );
+    assert!(server.steps.is_empty() && server.finished.is_none());
+
+    server.settlement = Some(Settlement::Accepted {
+        output: ValueRef::Inline(json!({ "good": true })),
+        active_ms: 1234,
+    });
+    // A runner that dies before it committed anything changes nothing.
+    server.run_with(|message, _| match message.body {
+        ChildBody::NodeFinished(_) => Act::Kill,
+        _ => Act::Answer,
+    });
+    assert!(server.steps.is_empty());
+    assert_eq!(server.run().success, Some(true), "{}", server.printed);
+    assert_eq!(server.starts.iter().filter(|start| start.node_id == "ask").count(), 1);
+    let step = server.step("ask");
+    assert_eq!((step.attempt_id.as_str(), step.active_ms), (attempt.as_str(), 1234));
+    assert_eq!(server.final_output(), json!([true, "ok"]));
+}
+
+#[test]
+fn a_request_that_ran_out_of_time_can_be_routed() {
+    let project = Project::with(
+        "{ name: 'w', startAt: 'ask', nodes: {
+           ask: agent({ prompt: 'x', expectedOutput: assistantMessage() }),
+           late: compute({ run: ({ results }) => results.ask.error.message }),
+           fine: compute({ run: () => 'fine' }),
+         }, edges: [{ from: 'ask', switch: { on: '$result.outcome', cases: { ok: 'fine', timed_out: 'late' } } }] }",
+    );
+    let mut server = project.start(json!(null));
+    server.bound = true;
+    assert_eq!(server.run().success, Some(true), "{}", server.printed);
+    assert!(
+        server.prompts[0].contains("One visible reply."),
+        "{}",
+        server.prompts[0]
+    );
+    let error = piw_protocol::run::ErrorInfo {
+        code: Some("timedOut".to_owned()),
+        message: "used up".to_owned(),
+        stack: None,
+    };
+    server.settlement = Some(Settlement::TimedOut { error, active_ms: 5 });
+    assert_eq!(server.run().success, Some(true), "{}", server.printed);
+    assert_eq!(server.step("ask").outcome, NodeOutcome::TimedOut);
+    assert_eq!(server.final_output(), json!("used up"));
 }

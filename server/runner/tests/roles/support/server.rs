@@ -13,7 +13,7 @@ use piw_protocol::child::{
     CHILD_PROTOCOL_VERSION, ChildBody, ChildMessage, Command, CommandAction, ContentChunkReply, ContentRef,
     EffectReservation, EffectSettlement, ExecutionState, LAUNCH_SCHEMA, Next, NodeFinish, NodeResultState, NodeStart,
     Position, PushAction, REPLY_SCHEMA, ReplyOutcome, ReplyPayload, ResolveInput, ResolvedDefinition, RunFinish,
-    RunnerLaunch, ScopeState, ServerPush, ServerReply, ValueRef,
+    RunnerLaunch, ScopeState, ServerPush, ServerReply, Settlement, ValueRef,
 };
 use piw_protocol::definition::EffectKind;
 use piw_protocol::run::{ErrorInfo, Update};
@@ -88,6 +88,12 @@ pub struct Server {
     pub notifications: Vec<String>,
     /// What models were told, once an attempt.
     pub prompts: Vec<String>,
+    /// Whether the run is bound to a session.
+    pub bound: bool,
+    /// The attempt that waits for its session.
+    pub requested: Option<String>,
+    /// How its request was decided.
+    pub settlement: Option<Settlement>,
 }
 
 impl Server {
@@ -122,6 +128,9 @@ impl Server {
             printed: String::new(),
             notifications: Vec::new(),
             prompts: Vec::new(),
+            bound: false,
+            requested: None,
+            settlement: None,
         }
     }
 
@@ -149,7 +158,7 @@ impl Server {
             }
             if act == Act::Kill {
                 role.kill();
-                self.progress.interrupt();
+                self.interrupt();
                 return End {
                     success: None,
                     messages,
@@ -162,7 +171,7 @@ impl Server {
             }
             if act == Act::CommitAndKill {
                 role.kill();
-                self.progress.interrupt();
+                self.interrupt();
                 return End {
                     success: None,
                     messages,
@@ -176,15 +185,23 @@ impl Server {
                 });
             }
         }
-        self.progress.interrupt();
+        self.interrupt();
         End {
             success: Some(role.child.wait().unwrap().success()),
             messages,
         }
     }
 
+    /// An attempt that has a request outlives its runner.
+    fn interrupt(&mut self) {
+        let newest = self.starts.last().map(|start| &start.attempt_id);
+        if self.requested.is_none() || newest != self.requested.as_ref() {
+            self.progress.interrupt();
+        }
+    }
+
     fn hang_up(&mut self, role: Role) -> Option<bool> {
-        self.progress.interrupt();
+        self.interrupt();
         Some(role.hang_up().success())
     }
 
@@ -271,7 +288,7 @@ impl Server {
             input_hash: canonical::digest(&self.input),
             protocol_version: CHILD_PROTOCOL_VERSION,
             global_dir: None,
-            interactive: false,
+            interactive: self.bound,
         }
     }
 
@@ -288,6 +305,12 @@ impl Server {
                 }
             }
             SavedPosition::Answered { node_id } => Position::After { node_id },
+            SavedPosition::Running { node_id } => Position::Settled {
+                visit: self.progress.visits(&self.definition, &node_id),
+                node_id,
+                attempt_id: self.requested.clone().expect("the open attempt has a request"),
+                settlement: self.settlement.clone().expect("its request is decided"),
+            },
             other => panic!("a generation cannot begin at {other:?}"),
         };
         let scope_input = |mount: &str| {
@@ -379,6 +402,11 @@ impl Server {
                 self.finished = Some(finish);
             }
             ChildBody::NodePrompted { prompt } => self.prompts.push(self.value(&prompt).as_str().unwrap().to_owned()),
+            ChildBody::InteractionRequested { prompt } => {
+                self.prompts.push(self.value(&prompt).as_str().unwrap().to_owned());
+                self.requested = message.attempt_id.clone();
+            }
+            ChildBody::ValidationFinished(_) => return Err("a runner validates nothing".to_owned()),
             ChildBody::NodeUpdate { updates } => self.updates.extend(updates),
             ChildBody::RunParked { reason, message } => self.parked = Some((reason, message)),
             ChildBody::Notification { message, .. } => self.notifications.push(message),
