@@ -332,6 +332,7 @@ impl Runner {
             Position::Start => (0, 1),
             Position::Node { node_id, visit, .. } => (index_of(node_id), *visit),
             Position::After { node_id } => (index_of(node_id) + 1, 1),
+            Position::Settled { node_id, .. } => panic!("no script asks a session, not even {node_id}"),
         };
         if index == self.nodes.len() {
             self.send(ChildBody::RunFinished(finish(json!("answered"))), None, true);
