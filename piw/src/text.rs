@@ -329,6 +329,21 @@ fn breakable(grapheme: &str, columns: usize) -> Vec<&str> {
     ends.map(|(from, to)| &grapheme[from..to]).collect()
 }
 
+/// A rate for people, per second, minute or hour so that the number is readable: `2.5 files/s`, `3/min`.
+#[must_use]
+pub fn rate(per_second: f64, unit: &str) -> String {
+    let (count, time) = match per_second {
+        fast if fast >= 1.0 || fast <= 0.0 => (fast, "s"),
+        slow if slow * 60.0 >= 1.0 => (slow * 60.0, "min"),
+        slower => (slower * 3600.0, "h"),
+    };
+    let digits = if count >= 100.0 || count <= 0.0 { 0 } else { 1 };
+    let number = format!("{count:.digits$}");
+    let number = number.strip_suffix(".0").unwrap_or(&number);
+    let space = if unit.is_empty() { "" } else { " " };
+    format!("{number}{space}{unit}/{time}")
+}
+
 /// A size for people.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -344,6 +359,20 @@ pub fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn rates_are_readable_at_any_speed() {
+        for (per_second, unit, text) in [
+            (2.5, "files", "2.5 files/s"),
+            (3.0, "", "3/s"),
+            (1234.56, "rows", "1235 rows/s"),
+            (0.05, "pages", "3 pages/min"),
+            (0.001, "pages", "3.6 pages/h"),
+            (0.0, "pages", "0 pages/s"),
+        ] {
+            assert_eq!(super::rate(per_second, unit), text);
+        }
+    }
+
     use proptest::prelude::*;
 
     use super::*;

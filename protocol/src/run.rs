@@ -213,6 +213,9 @@ pub struct Step {
     /// Computed one-line detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_detail: Option<String>,
+    /// Active time in milliseconds: without what it waited, and without the sleep of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_ms: Option<u64>,
     /// Ordinal of this visit of the node within the run, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visit: Option<u32>,
@@ -290,6 +293,10 @@ pub struct StoredUpdate {
     /// For `progress` updates: the server's estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<ProgressEstimate>,
+    /// For `progress` updates of running work: units a second, the median of the last measured intervals. Absent until two
+    /// intervals are measured. It does not need a total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
 }
 
 /// When a `progress` update is expected to end, or why nobody can say.

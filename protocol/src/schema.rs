@@ -75,6 +75,9 @@ fn server_message() -> Value {
             "packageVersion": id("Must be the client's."),
         }),
     );
+    // Items of pages that no view holds.
+    types.subschema_for::<view::NodeTime>();
+    types.subschema_for::<view::Pause>();
     let receipts: Map<String, Value> = shapes(&mut types)
         .into_iter()
         .filter_map(|shape| Some((shape.operation.name().to_owned(), shape.receipt?.to_value())))

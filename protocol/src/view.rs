@@ -31,6 +31,8 @@ pub const ARTIFACT_THRESHOLD: usize = 16 * 1024;
 pub const PAGE_ITEMS: usize = 256;
 /// Byte budget of one page's items.
 pub const PAGE_BYTES: usize = 512 * 1024;
+/// Completed runs of the same workflow whose times are compared with those of a run.
+pub const EARLIER_RUNS: usize = 20;
 /// Largest chunk of content in bytes before base64.
 pub const CONTENT_CHUNK: usize = 512 * 1024;
 
@@ -479,6 +481,51 @@ pub enum PageKind {
     FollowUps,
     Updates,
     WorkflowMessages,
+    NodeTimes,
+    Pauses,
+}
+
+/// How long a node took in earlier runs of the same workflow: an item of a `node_times` page, which has one for every node in
+/// document order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeTime {
+    /// Qualified node id.
+    pub node_id: String,
+    /// Runs in which the node's newest attempt succeeded, of the last [`EARLIER_RUNS`] completed ones before this one.
+    pub runs: u32,
+    /// Median of the active times of those attempts, in milliseconds; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_ms: Option<u64>,
+}
+
+/// Why a run did not work for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseKind {
+    /// It had not been started yet.
+    Queued,
+    /// A checkpoint waited for its answer.
+    Waiting,
+    /// It was paused.
+    Paused,
+}
+
+/// A stretch of time in which a run did not work: an item of a `pauses` page. They come in order and do not overlap; what is both
+/// waiting and paused is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pause {
+    /// Why.
+    pub kind: PauseKind,
+    /// RFC 3339 UTC with milliseconds.
+    pub from: String,
+    /// RFC 3339 UTC with milliseconds; absent while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The checkpoint that waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
 }
 
 /// One page: the receipt of `view.page`.
@@ -499,8 +546,8 @@ pub struct RunPage {
     pub start: u64,
     /// Items in all.
     pub total: u64,
-    /// Items: [`StepView`], [`TraceEvent`], [`StoredUpdate`], [`crate::session::SessionEntryView`] or
-    /// [`crate::session::SessionEventView`] by kind.
+    /// Items: [`StepView`], [`TraceEvent`], [`StoredUpdate`], [`crate::session::SessionEntryView`],
+    /// [`crate::session::SessionEventView`], [`NodeTime`] or [`Pause`] by kind.
     pub items: Vec<Value>,
     /// For steps: the graph up to the page's last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]

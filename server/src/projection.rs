@@ -17,6 +17,7 @@ mod pages;
 mod run;
 mod session;
 mod step;
+mod times;
 mod update;
 
 pub(crate) use effect::{list as effects, uncertain};

@@ -89,10 +89,11 @@ fn a_viewer_is_told_what_is_wrong_with_its_token() {
     let wrong = format!("{bare}/ws?token={}", "0".repeat(64));
     let refused = home.piw(&[&run_id, "--once", "--connect", &wrong]).exits(3);
     assert!(
-        refused.stderr.contains("401") && refused.stderr.contains("piw serve"),
+        refused.stderr.contains("refused the token") && refused.stderr.contains("the URL that piw serve prints"),
         "{}",
         refused.stderr
     );
+    assert!(!refused.stderr.contains("0000"), "the token is a secret: {}", refused.stderr);
     let refused = home.piw(&[&run_id, "--once", "--connect", &bare]).exits(2);
     assert!(refused.stderr.contains("PIW_RELAY_TOKEN"), "{}", refused.stderr);
     let mut command = home.command(&[&run_id, "--once", "--connect", &bare]);
@@ -101,6 +102,23 @@ fn a_viewer_is_told_what_is_wrong_with_its_token() {
         String::from_utf8_lossy(&shown.stdout).contains("A chain"),
         "the token beside the URL"
     );
+}
+
+#[test]
+fn a_new_token_is_told_to_a_viewer_that_has_the_old_one() {
+    let home = Home::new();
+    let run_id = chain(&home);
+    let served = Served::start(&home);
+    let (address, url) = (served.address().to_owned(), served.url.clone());
+    let mut viewer = Terminal::start(&home, &[&run_id, "--connect", &url], 40, 140);
+    viewer.wait_for("live");
+    drop(served);
+    fs::remove_file(home.state().join("server/relay.token")).unwrap();
+    let _served = Served::start_on(&home, &address);
+    viewer.wait_for("the relay refused the token: connect with the URL that piw serve prints now");
+    assert!(viewer.screen().contains("A chain"), "what was shown stays");
+    viewer.send(b"q");
+    assert_eq!(viewer.wait_for_exit(), 0);
 }
 
 #[test]

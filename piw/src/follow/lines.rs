@@ -1,7 +1,7 @@
 //! A run view as lines: one for each visited node, in definition order of first visit. Pure.
 
 use piw_protocol::definition::{ActionExecution, DefinitionSnapshot, NodeType};
-use piw_protocol::run::{DisplayStatus, NodeOutcome, ProgressEstimate, StoredUpdate};
+use piw_protocol::run::{DisplayStatus, EstimateConfidence, NodeOutcome, ProgressEstimate, StoredUpdate};
 use piw_protocol::view::{GraphStep, RunView};
 use serde_json::Value;
 
@@ -206,16 +206,20 @@ fn error_of(view: &RunView, step: &GraphStep) -> Option<String> {
 #[must_use]
 pub fn progress_text(update: &StoredUpdate, now: &str) -> String {
     let data = &update.update.data;
-    let text = |name: &str| data.get(name).and_then(Value::as_str);
+    let word = |name: &str| data.get(name).and_then(Value::as_str);
+    let unit = word("unit").unwrap_or_default();
     let number = |name: &str| data.get(name).and_then(Value::as_f64);
     let mut parts = Vec::new();
     match (number("completed"), number("total")) {
-        (Some(done), Some(total)) => parts.push(format!("{}/{} {}", done, total, text("unit").unwrap_or_default())),
-        (Some(done), None) => parts.push(format!("{} {}", done, text("unit").unwrap_or_default())),
+        (Some(done), Some(total)) => parts.push(format!("{done}/{total} {unit}")),
+        (Some(done), None) => parts.push(format!("{done} {unit}")),
         _ => {}
     }
-    if let Some(label) = text("label").or_else(|| text("phase")) {
+    if let Some(label) = word("label").or_else(|| word("phase")) {
         parts.insert(0, label.to_owned());
+    }
+    if let Some(rate) = update.rate {
+        parts.push(text::rate(rate, unit));
     }
     if let Some(eta) = eta_text(update.estimate.as_ref(), now) {
         parts.push(eta);
@@ -223,16 +227,23 @@ pub fn progress_text(update: &StoredUpdate, now: &str) -> String {
     parts.iter().map(|part| part.trim()).collect::<Vec<_>>().join(" · ")
 }
 
-/// `about 9s left`; nothing when nobody can say.
+/// `about 9s left`, and whether that is hardly more than a guess; nothing when nobody can say.
 fn eta_text(estimate: Option<&ProgressEstimate>, now: &str) -> Option<String> {
-    let ProgressEstimate::Available { finish_at, .. } = estimate? else {
+    let ProgressEstimate::Available {
+        finish_at, confidence, ..
+    } = estimate?
+    else {
         return None;
     };
     let left = between(now, finish_at);
+    let unsure = match confidence {
+        EstimateConfidence::Low => " (low confidence)",
+        EstimateConfidence::Medium | EstimateConfidence::High => "",
+    };
     Some(if left.is_zero() {
         "due now".to_owned()
     } else {
-        format!("about {} left", elapsed(left))
+        format!("about {} left{unsure}", elapsed(left))
     })
 }
 
@@ -257,6 +268,21 @@ mod tests {
             ..fixtures::running()
         }
         .view()
+    }
+
+    #[test]
+    fn progress_is_told_with_rate_and_time_left() {
+        let mut view = fixtures::running().view();
+        let line = |view: &RunView| {
+            let lines = of_view(view, &fixtures::release(), "2026-03-01T14:00:00.000Z");
+            lines.into_iter().find(|line| line.name == "test").unwrap().detail
+        };
+        assert_eq!(line(&view), "checks · 12/40 checks");
+        view.updates[0].rate = Some(2.5);
+        let estimate = serde_json::json!({"kind": "available", "finishAt": "2026-03-01T14:00:11.000Z", "source": "measured",
+            "confidence": "medium", "intervals": 5});
+        view.updates[0].estimate = serde_json::from_value(estimate).unwrap();
+        assert_eq!(line(&view), "checks · 12/40 checks · 2.5 checks/s · about 11s left");
     }
 
     #[test]

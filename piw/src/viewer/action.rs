@@ -38,6 +38,7 @@ pub enum Action {
     NextTab,
     OlderPage,
     NewerPage,
+    TraceScope,
     ToggleBrowser,
     Follow,
     NextDensity,
@@ -225,6 +226,13 @@ pub const ENTRIES: &[Entry] = &[
         "newer-page",
         &[">"],
         "newer steps, events or entries",
+        Some(Part::Inspector),
+    ),
+    entry(
+        Action::TraceScope,
+        "trace-scope",
+        &["v"],
+        "trace of the whole run, up to here, or of the attempt",
         Some(Part::Inspector),
     ),
     entry(

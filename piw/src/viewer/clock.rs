@@ -11,6 +11,12 @@ pub fn parse(text: &str) -> Option<Millis> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
+/// A time as it travels; the epoch when it is outside the calendar.
+#[must_use]
+pub fn wire(millis: Millis) -> String {
+    format!("{:.3}", Timestamp::from_millisecond(millis).unwrap_or_default())
+}
+
 /// The present.
 #[must_use]
 pub fn now() -> Millis {
@@ -88,6 +94,7 @@ mod tests {
     #[test]
     fn wire_times_are_read() {
         assert_eq!(parse("1970-01-01T00:00:01.500Z"), Some(1500));
+        assert_eq!(wire(1500), "1970-01-01T00:00:01.500Z");
         assert_eq!(parse("yesterday"), None);
         assert_eq!(time_of_day("2026-03-01T14:03:22.123Z"), "14:03:22.123");
         assert_eq!(date_time("2026-03-01T14:03:22.123Z"), "2026-03-01 14:03:22");

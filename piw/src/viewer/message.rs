@@ -221,7 +221,7 @@ pub enum Effect {
         /// The graph.
         graph: SharedGraph,
     },
-    /// Ask for a page; a newer request of the same kind replaces it.
+    /// Ask for a page; a newer request for the same part of the screen replaces it.
     FetchPage {
         /// The run.
         run_id: RunId,

@@ -9,7 +9,7 @@ use piw_protocol::client::{Client, ClientError, RunRef};
 use piw_protocol::content::Verified;
 use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt, RunsWatch};
-use piw_protocol::view::{ArtifactRef, PAGE_ITEMS};
+use piw_protocol::view::{ArtifactRef, PAGE_ITEMS, PageKind};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -60,7 +60,7 @@ pub struct Outside {
     run: Slot,
     /// When a run was last asked for.
     chosen: Option<Instant>,
-    page: Slot,
+    pages: [Slot; 3],
     connections: Vec<Slot>,
 }
 
@@ -76,7 +76,7 @@ impl Outside {
             messages,
             run: Slot::default(),
             chosen: None,
-            page: Slot::default(),
+            pages: Default::default(),
         };
         for (at, client) in outside.clients.iter().enumerate() {
             let mut states = client.state();
@@ -212,7 +212,9 @@ impl Outside {
 
     fn watch_run(&mut self, run_id: RunId) {
         let (client, messages) = self.handles(run_id.host);
-        self.page.clear();
+        for slot in &mut self.pages {
+            slot.clear();
+        }
         let now = Instant::now();
         let moving = self.chosen.replace(now).is_some_and(|before| now - before < REST * 2);
         self.run.replace(async move {
@@ -239,7 +241,7 @@ impl Outside {
 
     fn fetch_page(&mut self, run_id: RunId, revision: u64, request: PageRequest) {
         let (client, messages) = self.handles(run_id.host);
-        self.page.replace(async move {
+        self.pages[lane(request.kind)].replace(async move {
             let result = client.page(&run_id.id, revision, &request).await;
             let result = result.map(Arc::new).map_err(|error| error.to_string());
             drop(
@@ -274,6 +276,15 @@ impl Outside {
             let drawing = Arc::new(graph::lay_out(&graph.0, key.density, &key.folded));
             drop(messages.blocking_send(Message::Layout { key, drawing }));
         });
+    }
+}
+
+/// What a page is for: the replay, the trace or the times. A newer request replaces an older one for the same.
+const fn lane(kind: PageKind) -> usize {
+    match kind {
+        PageKind::Trace | PageKind::TraceAtStep => 1,
+        PageKind::NodeTimes | PageKind::Pauses => 2,
+        _ => 0,
     }
 }
 

@@ -396,7 +396,7 @@ impl Core {
     }
 
     /// The connection is gone or could not be made; answers the delay before the next attempt.
-    pub(super) fn lost(&mut self, reason: String) -> Duration {
+    pub(super) fn lost(&mut self, reason: String, refused: bool) -> Duration {
         self.phase = Phase::Down;
         self.outgoing.clear();
         self.waiting.clear();
@@ -406,13 +406,13 @@ impl Core {
         } else {
             self.options.connect_budget
         };
+        let spent = refused || self.blocked.is_some() || self.failures >= budget;
         let retry = Retry {
             attempt: self.failures,
-            delay: self.options.delay(self.failures, budget),
+            delay: self.options.delay(if spent { budget } else { self.failures }, budget),
             reason,
         };
         let delay = retry.delay;
-        let spent = self.failures >= budget;
         for pending in self.calls.values_mut() {
             pending.losses += 1;
         }

@@ -1,6 +1,7 @@
 //! The client's task: moves bytes between a connection and the state machine, and waits between attempts. It holds no
 //! protocol rules of its own.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +19,8 @@ const READ_BUFFER: usize = 64 * 1024;
 enum End {
     /// It failed.
     Lost(String),
+    /// The other side does not let this client in.
+    Refused(String),
     /// Nobody needs it any more.
     Unused,
     /// The client must not go on.
@@ -34,7 +37,8 @@ pub(super) async fn run<C: Connector>(connector: C, mut core: Core, mut commands
         let delay = match end {
             End::Unused => return,
             End::Stopped => break,
-            End::Lost(reason) => core.lost(reason),
+            End::Lost(reason) => core.lost(reason, false),
+            End::Refused(reason) => core.lost(reason, true),
         };
         if !idle(delay, &mut core, &mut commands).await {
             return;
@@ -58,6 +62,7 @@ async fn attempt<C: Connector>(
             connected = &mut connect => {
                 return match connected {
                     Ok(Ok(stream)) => Ok(stream),
+                    Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => Err(End::Refused(error.to_string())),
                     Ok(Err(error)) => Err(End::Lost(error.to_string())),
                     Err(_) => Err(End::Lost("connecting took too long".to_owned())),
                 };

@@ -28,6 +28,11 @@ impl Nodes {
             })
     }
 
+    /// Qualified ids in document order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|(id, _)| id.as_str())
+    }
+
     /// Qualified id of a node.
     pub(crate) fn id(&self, node: i64) -> Result<String, QueryError> {
         self.get(node).map(|(id, _)| id.to_owned())

@@ -20,7 +20,7 @@ use super::bounds::Window;
 use super::content::{Contents, NamedContent, parse_path};
 use super::run::Projector;
 use super::step::StepMaker;
-use super::{ViewError, graph, session, update};
+use super::{ViewError, graph, session, times, update};
 
 /// Bytes of graph steps beside a page of steps.
 const GRAPH_BYTES: usize = 256 * 1024;
@@ -38,8 +38,8 @@ struct Found {
 }
 
 impl Projector {
-    /// One page. Steps, trace and recorded sessions only grow, so a page of them belongs to every revision up to the present one and carries the
-    /// revision that was asked for; other kinds need the present one. `now` is wall-clock milliseconds.
+    /// One page. Steps, trace and recorded sessions only grow and times of earlier runs stay, so a page of them belongs to every revision up to
+    /// the present one and carries the revision that was asked for; other kinds need the present one. `now` is wall-clock milliseconds.
     pub(crate) fn page(
         &self,
         reader: &Reader,
@@ -59,6 +59,8 @@ impl Projector {
                 | PageKind::TraceAtStep
                 | PageKind::SessionEntries
                 | PageKind::SessionEvents
+                | PageKind::NodeTimes
+                | PageKind::Pauses
         );
         if revision > facts.view_revision || (!grows && revision != facts.view_revision) {
             return Err(ViewError::StaleRevision {
@@ -83,6 +85,28 @@ impl Projector {
             PageKind::Updates => updates_page(&maker, &facts, position(&request.cursor)?, limit, now, &mut contents)?,
             PageKind::SessionEntries => entries_page(reader, &facts, position(&request.cursor)?, limit, &mut contents)?,
             PageKind::SessionEvents => events_page(reader, &facts, position(&request.cursor)?, limit, &mut contents)?,
+            PageKind::NodeTimes => {
+                let start = position(&request.cursor)?;
+                let at = usize::try_from(start).unwrap_or(usize::MAX);
+                Found {
+                    start,
+                    total: nodes.ids().count() as u64,
+                    items: list(&times::nodes(reader, &facts, &self.nodes, at, limit)?)?,
+                    ..Found::default()
+                }
+            }
+            PageKind::Pauses => {
+                let start = position(&request.cursor)?;
+                let at = usize::try_from(start).unwrap_or(usize::MAX);
+                let pauses = times::pauses(reader, &Chain::of(reader, &facts)?, &nodes)?;
+                let end = at.saturating_add(limit).min(pauses.len());
+                Found {
+                    start,
+                    total: pauses.len() as u64,
+                    items: list(pauses.get(at..end).unwrap_or_default())?,
+                    ..Found::default()
+                }
+            }
             PageKind::Settings | PageKind::FollowUps | PageKind::WorkflowMessages => Found {
                 start: position(&request.cursor)?,
                 ..Found::default()
@@ -153,7 +177,11 @@ fn go_on(taken: bool) -> ControlFlow<()> {
 }
 
 fn items<T: Serialize>(window: Window<T>) -> Result<Vec<Value>, ViewError> {
-    window.into_items().iter().map(item).collect()
+    list(&window.into_items())
+}
+
+fn list<T: Serialize>(items: &[T]) -> Result<Vec<Value>, ViewError> {
+    items.iter().map(item).collect()
 }
 
 fn steps_page(
@@ -305,7 +333,7 @@ fn entries_page(
     Ok(Found {
         start,
         total,
-        items: entries.iter().map(item).collect::<Result<_, _>>()?,
+        items: list(&entries)?,
         ..Found::default()
     })
 }
@@ -322,7 +350,7 @@ fn events_page(
     Ok(Found {
         start,
         total,
-        items: events.iter().map(item).collect::<Result<_, _>>()?,
+        items: list(&events)?,
         replay_checkpoint,
         ..Found::default()
     })

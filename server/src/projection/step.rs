@@ -187,6 +187,7 @@ impl StepMaker<'_> {
                 assistant_message: result.assistant_message,
                 conversation: result.conversation,
                 status_detail: row.status_detail.map(|detail| cut(&detail, TEXT_LIMIT)),
+                active_ms: row.active_ms,
                 visit: Some(u32::try_from(row.visit).unwrap_or(u32::MAX)),
             },
             index: Some(row.index),

@@ -8,6 +8,7 @@
 //! | [`graph`] | latest attempt per node and distinct transitions, now or at any step |
 //! | [`trace`] | trace events by position, and the position of an attempt |
 //! | [`updates`] | current updates |
+//! | [`times`] | where a run's time went, and what its nodes took in earlier runs |
 //! | [`session`] | recorded sessions by position: events, entries, and the conversation before an event |
 //! | [`effects`] | effects as people review them |
 //! | [`content`] | stored bytes that views name by reference |
@@ -24,6 +25,7 @@ pub mod list;
 pub mod run;
 pub mod session;
 pub mod steps;
+pub mod times;
 pub mod trace;
 pub mod updates;
 mod value;

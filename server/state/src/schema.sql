@@ -62,6 +62,8 @@ CREATE TABLE events (
   payload   TEXT,                            -- canonical JSON of facts that no column holds
   PRIMARY KEY (resource, seq)
 ) STRICT, WITHOUT ROWID;
+-- When a run was paused. No step writes such an event.
+CREATE INDEX events_pauses ON events(resource, seq) WHERE type IN ('run.paused', 'run.resumed');
 
 -- Content by SHA-256, in chunks so that no transaction is large. A row is complete when its digest was verified.
 CREATE TABLE blobs (

@@ -252,3 +252,120 @@ async fn kinds_without_content_give_empty_pages() {
         assert_eq!((page.total, page.items.len()), (0, 0));
     }
 }
+
+#[tokio::test]
+async fn nodes_are_compared_with_the_completed_runs_before() {
+    let f = Fixture::new().await;
+    let flow = f.circle(3);
+    let mut number = 0;
+    let mut run = |status: &str, name: &str, definition: i64, millis: i64| {
+        number += 1;
+        let run_id = format!("old-{number}");
+        let row = Run {
+            name,
+            created_at: EPOCH + number,
+            ..Run::new(&run_id, status)
+        };
+        let id = f.run(definition, &row);
+        f.steps(id, 2, 2);
+        f.sql
+            .execute(
+                "UPDATE node_attempts SET active_ms = ?2 + node WHERE run = ?1",
+                [id, millis],
+            )
+            .unwrap();
+    };
+    for millis in [100, 300, 200] {
+        run("completed", "flow", flow, millis);
+    }
+    // Another graph of the same name: its nodes are found by their ids.
+    run("completed", "flow", f.circle(2), 400);
+    run("failed", "flow", flow, 9_000);
+    run("completed", "other", flow, 9_000);
+    f.run(
+        flow,
+        &Run {
+            created_at: EPOCH + 50,
+            ..Run::new("r", "queued")
+        },
+    );
+    run("completed", "flow", flow, 9_000);
+    let page = page(&f, PageKind::NodeTimes, json!(0)).await;
+    assert_eq!((page.start, page.total), (0, 3));
+    assert_eq!(
+        page.items,
+        [
+            json!({"nodeId": "n0", "runs": 4, "medianMs": 250}),
+            json!({"nodeId": "n1", "runs": 4, "medianMs": 251}),
+            json!({"nodeId": "n2", "runs": 0}),
+        ]
+    );
+    let rest = try_page(&f, "r", None, PageKind::NodeTimes, json!(2)).await.unwrap();
+    assert_eq!(rest.items, [json!({"nodeId": "n2", "runs": 0})]);
+}
+
+#[tokio::test]
+async fn only_the_last_completed_runs_count() {
+    let f = Fixture::new().await;
+    let flow = f.circle(1);
+    for number in 0..30_i64 {
+        let run_id = format!("old-{number}");
+        let row = Run {
+            created_at: EPOCH + number,
+            ..Run::new(&run_id, "completed")
+        };
+        let id = f.run(flow, &row);
+        f.steps(id, 1, 1);
+        let sql = "UPDATE node_attempts SET active_ms = ?2 WHERE run = ?1";
+        f.sql.execute(sql, [id, number]).unwrap();
+    }
+    f.run(
+        flow,
+        &Run {
+            created_at: EPOCH + 50,
+            ..Run::new("r", "queued")
+        },
+    );
+    // 10 … 29
+    let page = page(&f, PageKind::NodeTimes, json!(0)).await;
+    assert_eq!(page.items, [json!({"nodeId": "n0", "runs": 20, "medianMs": 19})]);
+}
+
+#[tokio::test]
+async fn pauses_of_a_continued_run_are_one_row() {
+    let f = Fixture::new().await;
+    let flow = f.circle(2);
+    let parent = f.run(flow, &Run::new("parent", "completed"));
+    f.steps(parent, 2, 1);
+    let child = f.run(
+        flow,
+        &Run {
+            parent: Some((parent, "continuation")),
+            carried: 1,
+            created_at: EPOCH + 60_000,
+            ..Run::new("r", "running")
+        },
+    );
+    f.sql
+        .execute_batch(&format!(
+            "INSERT INTO continuations (child, parent, node, attempt, step_index, answer_json, source, answered_at)
+             SELECT {child}, {parent}, node, attempt, 0, '1', 'test', {EPOCH} + 60000 FROM run_steps WHERE run = {parent};
+             UPDATE runs SET started_at = {EPOCH} + 60500, paused_at = {EPOCH} + 90000 WHERE id = {child};
+             INSERT INTO events (resource, seq, at, scope, type) VALUES
+               ({child}, 1, {EPOCH} + 70000, 'command', 'run.paused'), ({child}, 2, {EPOCH} + 80000, 'command', 'run.resumed'),
+               ({child}, 3, {EPOCH} + 85000, 'command', 'run.resumed'), ({child}, 4, {EPOCH} + 90000, 'command', 'run.paused');"
+        ))
+        .unwrap();
+    let page = page(&f, PageKind::Pauses, json!(0)).await;
+    assert_eq!(
+        page.items,
+        [
+            json!({"kind": "waiting", "from": "2026-01-01T00:00:00.005Z", "to": "2026-01-01T00:01:00.000Z", "nodeId": "n0"}),
+            json!({"kind": "queued", "from": "2026-01-01T00:01:00.000Z", "to": "2026-01-01T00:01:00.500Z"}),
+            json!({"kind": "paused", "from": "2026-01-01T00:01:10.000Z", "to": "2026-01-01T00:01:20.000Z"}),
+            json!({"kind": "paused", "from": "2026-01-01T00:01:30.000Z"}),
+        ]
+    );
+    let rest = try_page(&f, "r", None, PageKind::Pauses, json!(3)).await.unwrap();
+    assert_eq!((rest.start, rest.total, rest.items.len()), (3, 4, 1));
+}

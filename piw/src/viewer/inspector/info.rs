@@ -202,14 +202,14 @@ fn progress(rows: &mut Rows<'_>, view: &RunView, now: clock::Millis) {
         if let Some(spans) = bar(rows, data) {
             rows.push(spans, None);
         }
-        if let Some(line) = track
-            .estimate
-            .as_ref()
-            .filter(|_| goes_on)
-            .map(|estimate| describe(estimate, now))
-        {
-            let line = fit(&clean(&line), rows.columns).into_owned();
-            rows.push(vec![Span::styled(line, rows.theme.muted())], None);
+        if goes_on {
+            let unit = field("unit").unwrap_or_default();
+            let rate = track.rate.map(|rate| crate::text::rate(rate, &unit));
+            let estimate = track.estimate.as_ref().map(|estimate| describe(estimate, now));
+            let line = [rate, estimate].into_iter().flatten().collect::<Vec<_>>().join(" · ");
+            if !line.is_empty() {
+                rows.text(2, &line, rows.theme.muted());
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ use ratatui::text::{Line, Span};
 use self::rows::{Action, Picked, Row, Rows};
 use super::clock::Millis;
 use super::run::Run;
+use super::run::trace::Scope;
 use super::theme::Theme;
 use super::widgets;
 use crate::text::clean;
@@ -89,6 +90,10 @@ pub struct Inspector {
     pub search: String,
     /// Whether the text is being typed.
     pub typing: bool,
+    /// What the trace is about.
+    pub scope: Scope,
+    /// The step of the row that was selected last.
+    pub chosen: Option<u64>,
 }
 
 impl Default for Inspector {
@@ -101,6 +106,8 @@ impl Default for Inspector {
             toggled: HashSet::new(),
             search: String::new(),
             typing: false,
+            scope: Scope::default(),
+            chosen: None,
         }
     }
 }
@@ -111,6 +118,7 @@ impl Inspector {
     pub fn for_new_run(&self) -> Self {
         Self {
             tab: self.tab,
+            scope: self.scope,
             ..Self::default()
         }
     }
@@ -142,7 +150,7 @@ impl Inspector {
         match self.tab {
             Tab::Steps => steps::build(&mut rows, now),
             Tab::Time => time::build(&mut rows, now),
-            Tab::Trace => trace::build(&mut rows),
+            Tab::Trace => trace::build(&mut rows, self.scope),
             Tab::Conversation => conversation::build(&mut rows, now),
             Tab::Info => info::build(&mut rows, now),
         }

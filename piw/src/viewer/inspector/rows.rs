@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use serde_json::Value;
 
 use crate::text::{bytes, clean, clean_lines, counted, fit, looks_like_markdown, width, wrap};
+use crate::viewer::action;
 use crate::viewer::markdown::INPUT;
 use crate::viewer::message::{Content, DocumentKey};
 use crate::viewer::run::{Loaded, Run};
@@ -30,6 +31,8 @@ pub enum Action {
     OpenWhole(String, ArtifactRef),
     /// Shows the run as it was at a step.
     Seek(u64),
+    /// Does what a key does.
+    Act(action::Action),
 }
 
 /// The whole of what a row stands for: what the pager, the editor and the clipboard get.

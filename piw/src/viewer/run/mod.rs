@@ -2,6 +2,8 @@
 
 pub mod overlay;
 pub mod session;
+pub mod times;
+pub mod trace;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,11 +13,13 @@ use piw_protocol::definition::DefinitionSnapshot;
 use piw_protocol::ops::PageRequest;
 use piw_protocol::run::DisplayStatus;
 use piw_protocol::session::{SessionEntryView, SessionEventView, SessionRunView};
-use piw_protocol::view::{ArtifactRef, DefinitionView, PageKind, RunPage, RunView, StepView, TraceEvent};
+use piw_protocol::view::{ArtifactRef, DefinitionView, PageKind, RunPage, RunView, StepView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::session::{Need, Replay};
+use self::times::Times;
+use self::trace::{Subject, Trace};
 use super::clock::Millis;
 use super::graph::paint::Overlay;
 use super::graph::{Density, Drawing, Graph};
@@ -92,8 +96,10 @@ pub struct Run {
     entries_chosen: bool,
     /// Steps around the cursor.
     pub steps_page: Option<StepsPage>,
-    /// Trace events that were paged in.
-    pub trace_page: Option<Arc<RunPage>>,
+    /// The shown part of the trace.
+    pub trace: Trace,
+    /// Times to compare with.
+    pub times: Times,
     /// Contents by digest.
     pub contents: HashMap<String, Loaded>,
     /// Markdown by what it was laid out for; none while that goes on.
@@ -137,7 +143,8 @@ impl Run {
             entries_page: None,
             entries_chosen: false,
             steps_page: None,
-            trace_page: None,
+            trace: Trace::default(),
+            times: Times::default(),
             contents: HashMap::new(),
             documents: HashMap::new(),
             drawings: Vec::new(),
@@ -175,6 +182,7 @@ impl Run {
             Some(session) => self.replay.take_view(session, &self.contents),
             None => Need::Nothing,
         };
+        self.trace.take_view(&view);
         self.view = Some(view);
         if by_events != self.by_events() && self.cursor.is_some() {
             // Positions are counted in something else from now on.
@@ -266,6 +274,41 @@ impl Run {
     #[must_use]
     pub fn shown_step(&self) -> Option<u64> {
         self.cursor.and(self.finished)?.checked_sub(1)
+    }
+
+    /// Steps that had ended at the shown position of a replay; none while that is being fetched.
+    #[must_use]
+    pub fn finished_steps(&self) -> Option<u64> {
+        self.cursor.and(self.finished)
+    }
+
+    /// Turns the trace to what is to be shown of it.
+    pub fn want_trace(&mut self, subject: Subject) -> Option<Effect> {
+        let view = self.view.as_ref()?;
+        let request = self.trace.turn_to(subject, view)?;
+        Some(self.fetch(view.revision, request))
+    }
+
+    /// Turns to older or newer events of the trace.
+    pub fn turn_trace(&mut self, newer: bool) -> Option<Effect> {
+        let view = self.view.as_ref()?;
+        let request = self.trace.turn_page(newer, view)?;
+        Some(self.fetch(view.revision, request))
+    }
+
+    /// Asks for times to compare with, as far as they are not known.
+    pub fn want_times(&mut self) -> Option<Effect> {
+        let view = self.view.as_ref()?;
+        let request = self.times.want(view)?;
+        Some(self.fetch(view.revision, request))
+    }
+
+    fn fetch(&self, revision: u64, request: PageRequest) -> Effect {
+        Effect::FetchPage {
+            run_id: self.run_id.clone(),
+            revision,
+            request,
+        }
     }
 
     /// Entries of the session that are known around the shown position and had settled there: the index of the first, how many
@@ -499,11 +542,7 @@ impl Run {
             return None;
         }
         self.page_wanted = Some(request.clone());
-        Some(Effect::FetchPage {
-            run_id: self.run_id.clone(),
-            revision: view.revision,
-            request,
-        })
+        Some(self.fetch(view.revision, request))
     }
 
     /// Keeps a page that was asked for. A page that lies before the cursor (a byte budget cut it) is followed by the next.
@@ -513,6 +552,17 @@ impl Run {
         result: Result<Arc<RunPage>, String>,
         now: Millis,
     ) -> Result<Vec<Effect>, String> {
+        if let Some(view) = &self.view {
+            let next = match request.kind {
+                PageKind::Trace | PageKind::TraceAtStep => Some(self.trace.take_page(request, result.clone(), view)?),
+                PageKind::NodeTimes | PageKind::Pauses => Some(self.times.take_page(request, result.clone(), view)?),
+                _ => None,
+            };
+            if let Some(next) = next {
+                let revision = view.revision;
+                return Ok(next.map(|request| self.fetch(revision, request)).into_iter().collect());
+            }
+        }
         if self.page_wanted.as_ref() != Some(request) {
             return Ok(Vec::new());
         }
@@ -561,10 +611,6 @@ impl Run {
                     return Ok(self.ask_from(PageKind::SessionEntries, end).into_iter().collect());
                 }
             }
-            PageKind::Trace | PageKind::TraceAtStep => {
-                self.trace_page = Some(page);
-                return Ok(Vec::new());
-            }
             _ => {}
         }
         Ok(if self.cursor.is_some() {
@@ -572,27 +618,6 @@ impl Run {
         } else {
             Vec::new()
         })
-    }
-
-    /// Trace events to show: paged in ones, else the newest.
-    #[must_use]
-    pub fn trace(&self) -> (u64, u64, Vec<TraceEvent>) {
-        match (&self.trace_page, &self.view) {
-            (Some(page), _) => (
-                page.start,
-                page.total,
-                page.items
-                    .iter()
-                    .filter_map(|item| TraceEvent::deserialize(item).ok())
-                    .collect(),
-            ),
-            (None, Some(view)) => (
-                view.trace_page.start,
-                view.trace_page.total,
-                view.trace_page.items.clone(),
-            ),
-            (None, None) => (0, 0, Vec::new()),
-        }
     }
 
     /// Has Markdown laid out that is on screen for the first time. Of what is not on screen only some is kept.

@@ -1,9 +1,9 @@
 //! The state of a run over its graph, at the newest or a past position: what each card and line says.
 
-use piw_protocol::run::{DisplayStatus, NodeOutcome};
+use piw_protocol::run::{DisplayStatus, NodeOutcome, StoredUpdate};
 use piw_protocol::view::{GraphStep, RunPage, RunView, StepView, TakenTransition};
 
-use crate::follow::lines::node_status;
+use crate::follow::lines::{node_status, progress_text};
 use crate::text::clean;
 use crate::viewer::clock::{self, Millis};
 use crate::viewer::graph::Graph;
@@ -48,13 +48,22 @@ pub fn live(graph: &Graph, view: &RunView, now: Millis) -> Overlay {
             state.mark = Mark::of(status);
             state.attempts = state.attempts.max(1);
         }
-        if let Some(detail) = &view.state.status_detail {
-            state.detail = clean(detail).into_owned();
+        let detail = view.state.status_detail.clone();
+        if let Some(detail) = detail.or_else(|| progress(view, now)) {
+            state.detail = clean(&detail).into_owned();
         }
         let before = view.state.steps.last().and_then(|step| graph.node(&step.step.node_id));
         overlay.active_edge = before.and_then(|before| graph.edge(before, node));
     }
     overlay
+}
+
+/// What the unfinished attempt says of its progress.
+fn progress(view: &RunView, now: Millis) -> Option<String> {
+    let attempt = view.state.current_attempt_id.as_deref();
+    let own =
+        |update: &&StoredUpdate| update.update.update_type == "progress" && Some(update.attempt_id.as_str()) == attempt;
+    Some(progress_text(view.updates.iter().rfind(own)?, &clock::wire(now)))
 }
 
 fn node_state(step: &GraphStep, mark: Mark, now: Millis) -> NodeState {

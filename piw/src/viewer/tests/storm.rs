@@ -396,6 +396,20 @@ impl Storm {
         let view = self.random.one(&self.views).clone();
         let (kind, items) = match request.kind {
             piw_protocol::view::PageKind::Steps => ("steps", serde_json::to_value(&view.state.steps).unwrap()),
+            piw_protocol::view::PageKind::NodeTimes => {
+                ("node_times", json!([{"nodeId": "test", "runs": 2, "medianMs": 900}]))
+            }
+            piw_protocol::view::PageKind::Pauses => {
+                let times = [json!(view.state.started_at), json!(view.state.updated_at)];
+                let (from, to) = (self.random.one(&times).clone(), self.random.one(&times).clone());
+                (
+                    "pauses",
+                    json!([{"kind": "paused", "from": from, "to": to}, {"kind": "waiting", "from": to}]),
+                )
+            }
+            piw_protocol::view::PageKind::TraceAtStep => {
+                ("trace_at_step", serde_json::to_value(&view.trace_page.items).unwrap())
+            }
             _ => ("trace", serde_json::to_value(&view.trace_page.items).unwrap()),
         };
         let page = json!({

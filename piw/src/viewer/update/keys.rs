@@ -179,6 +179,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         }
         Action::OlderPage => return turn_page(model, false),
         Action::NewerPage => return turn_page(model, true),
+        Action::TraceScope => trace_scope(model),
         Action::Copy => return copy(model),
         Action::Page => return super::open::open(model, Program::Pager),
         Action::Edit => return super::open::open(model, Program::Editor),
@@ -321,8 +322,10 @@ pub fn select_row(model: &mut Model, row: usize) -> Vec<Effect> {
     let rows = inspector_rows(model);
     let height = inspector_height(model);
     model.inspector.select(row, rows.len(), height);
+    let step = rows.get(model.inspector.selected()).and_then(|row| row.step);
+    model.inspector.chosen = step.or(model.inspector.chosen);
     if let Some((run, screen)) = model.run.as_ref().zip(model.screen())
-        && let Some(step) = rows.get(model.inspector.selected()).and_then(|row| row.step)
+        && let Some(step) = step
         && let Some(node) = run
             .step(step)
             .and_then(|step| run.graph.as_ref()?.node(&step.step.node_id))
@@ -453,6 +456,7 @@ pub fn carry_out(model: &mut Model, action: Option<RowAction>) -> Vec<Effect> {
             fetch(model, &reference)
         }
         Some(RowAction::Seek(step)) => seek(model, Some(step)),
+        Some(RowAction::Act(action)) => act(model, action),
         None => Vec::new(),
     }
 }
@@ -494,27 +498,10 @@ pub fn show_tab(model: &mut Model, tab: Tab) {
 }
 
 fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
-    use piw_protocol::ops::PageRequest;
-    use piw_protocol::view::{PAGE_ITEMS, PageKind};
-    let page = PAGE_ITEMS as u64;
+    let page = piw_protocol::view::PAGE_ITEMS as u64;
     let Some(run) = &mut model.run else { return Vec::new() };
     if model.inspector.tab == Tab::Trace {
-        let (start, total, events) = run.trace();
-        let cursor = if newer {
-            start + events.len() as u64
-        } else {
-            start.saturating_sub(page)
-        };
-        if (newer && cursor >= total) || (!newer && start == 0) {
-            run.trace_page = if newer { None } else { run.trace_page.take() };
-            return Vec::new();
-        }
-        let request = PageRequest {
-            kind: PageKind::Trace,
-            cursor: serde_json::json!(cursor),
-            limit: None,
-        };
-        return run.ask(request).into_iter().collect();
+        return run.turn_trace(newer).into_iter().collect();
     }
     if model.inspector.tab == Tab::Conversation {
         let effect = run.turn_entries(newer);
@@ -529,6 +516,16 @@ fn turn_page(model: &mut Model, newer: bool) -> Vec<Effect> {
         (Some(cursor), false) => Some(cursor.saturating_sub(page)),
     };
     seek(model, cursor)
+}
+
+/// The next scope of the trace; from another tab the trace is shown first.
+fn trace_scope(model: &mut Model) {
+    if model.inspector.tab == Tab::Trace {
+        model.inspector.scope = model.inspector.scope.next();
+        model.inspector.select(0, 1, 1);
+    } else {
+        show_tab(model, Tab::Trace);
+    }
 }
 
 fn copy(model: &mut Model) -> Vec<Effect> {

@@ -19,6 +19,8 @@ use super::inspector::rows::Row;
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::popup::Popup;
+use super::run::Run;
+use super::run::trace::{Attempt, Scope, Subject};
 use super::screen::inside;
 use super::theme::Appearance;
 
@@ -127,6 +129,7 @@ pub(super) fn moved(model: &mut Model) {
     let Some(run) = &model.run else { return };
     let (live, step) = (run.cursor.is_none(), run.shown_step());
     model.graph.selected = None;
+    model.inspector.chosen = None;
     model.inspector.stay_at_end(Tab::Steps, live);
     model.inspector.stay_at_end(Tab::Conversation, true);
     if model.inspector.tab != Tab::Conversation
@@ -138,6 +141,60 @@ pub(super) fn moved(model: &mut Model) {
             model.inspector.select(at, rows.len(), height);
         }
     }
+}
+
+/// What the trace is about; none while that is being fetched.
+fn subject(model: &Model) -> Option<Subject> {
+    let run = model.run.as_ref()?;
+    match model.inspector.scope {
+        Scope::Prefix if run.cursor.is_some() => run.finished_steps().map(Subject::Prefix),
+        Scope::Run | Scope::Prefix => Some(Subject::Run),
+        Scope::Attempt => Some(attempt(model, run).map_or(Subject::NoAttempt, Subject::Attempt)),
+    }
+}
+
+/// The attempt that is looked at: of the selected node the selected step, else its newest one; without a selected node the one at
+/// the shown position.
+fn attempt(model: &Model, run: &Run) -> Option<Attempt> {
+    let graph = run.graph.as_ref()?;
+    let step = |index: u64| {
+        let step = &run.step(index)?.step;
+        Some(Attempt {
+            id: step.attempt_id.clone(),
+            node: step.node_id.clone(),
+            step: Some(index),
+        })
+    };
+    let current = || {
+        let state = &run.view.as_ref()?.state;
+        Some(Attempt {
+            id: state.current_attempt_id.clone()?,
+            node: state.current_node.clone()?,
+            step: None,
+        })
+    };
+    let live = run.cursor.is_none();
+    let Some(node) = model.graph.selected.map(|node| graph.nodes[node].id.as_str()) else {
+        return match run.shown_step() {
+            Some(shown) => step(shown),
+            None if live => current().or_else(|| step(run.step_total().checked_sub(1)?)),
+            None => None,
+        };
+    };
+    let of_node = |attempt: &Attempt| attempt.node == node;
+    let chosen = model.inspector.chosen.and_then(step).filter(of_node);
+    let newest = || {
+        let (start, steps) = run.steps();
+        let shown = run.shown_step().unwrap_or(u64::MAX);
+        (start..)
+            .zip(steps)
+            .filter(|(index, step)| *index <= shown && step.step.node_id == node)
+            .last()
+            .and_then(|(index, _)| step(index))
+    };
+    chosen
+        .or_else(|| current().filter(|attempt| live && of_node(attempt)))
+        .or_else(newest)
 }
 
 /// Rows of the inspector's tab as they are drawn.
@@ -179,6 +236,15 @@ fn settle(model: &mut Model) -> Vec<Effect> {
             }
         }
         model.graph.settle(run, screen.graph);
+    }
+    match model.inspector.tab {
+        Tab::Trace => {
+            if let Some((subject, run)) = subject(model).zip(model.run.as_mut()) {
+                effects.extend(run.want_trace(subject));
+            }
+        }
+        Tab::Time => effects.extend(model.run.as_mut().and_then(Run::want_times)),
+        Tab::Steps | Tab::Conversation | Tab::Info => {}
     }
     let height = inspector_height(model);
     if let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut()) {

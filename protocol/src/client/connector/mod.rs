@@ -18,7 +18,8 @@ pub trait Connector: Send + Sync + 'static {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Opens a new connection. Dropping the future gives up.
+    /// Opens a new connection. Dropping the future gives up. An error of kind [`io::ErrorKind::PermissionDenied`] says that trying
+    /// again is of no use until somebody does something: the client is blocked at once and goes on slowly.
     fn connect(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
     /// What is connected to, for people.

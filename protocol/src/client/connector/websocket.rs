@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_tungstenite::client_async_with_config;
 use tokio_tungstenite::tungstenite::Error;
-use tokio_tungstenite::tungstenite::http::Uri;
+use tokio_tungstenite::tungstenite::http::{StatusCode, Uri};
 
 use super::Connector;
 use crate::websocket::{self, DEFAULT_PORT, End, PATH, Rules};
@@ -171,6 +171,10 @@ impl Connector for WebSocketConnector {
 
 fn refused(error: Error) -> io::Error {
     match error {
+        Error::Http(response) if response.status() == StatusCode::UNAUTHORIZED => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the relay refused the token: connect with the URL that piw serve prints now",
+        ),
         Error::Http(response) => {
             let said = response.body().as_deref().unwrap_or_default();
             let said = String::from_utf8_lossy(said);

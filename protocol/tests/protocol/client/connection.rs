@@ -102,6 +102,33 @@ async fn retries_with_growing_delays_until_the_budget_is_spent_and_slowly_after(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_is_not_let_in_is_blocked_at_once_and_knocks_slowly() {
+    let (client, mut server) = start(ClientOptions::default());
+    let mut states = client.state();
+    server.shut_out(true);
+    let blocked = async |states: &mut tokio::sync::watch::Receiver<ConnectionState>| {
+        states.changed().await.unwrap();
+        match states.borrow_and_update().clone() {
+            ConnectionState::Blocked(retry) => (retry, Instant::now()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, then) = blocked(&mut states).await;
+    assert_eq!((first.attempt, first.reason.as_str()), (1, "not with this token"));
+    let error = client.run_pause(&RunRef::current("run-1")).await.unwrap_err();
+    assert!(error.to_string().ends_with("not with this token"), "{error}");
+    // Then nobody listens: it stays blocked and slow.
+    server.shut_out(false);
+    server.refuse(true);
+    let (second, now) = blocked(&mut states).await;
+    assert_eq!((second.attempt, second.reason.as_str()), (2, "nobody listens"));
+    assert!(now - then >= Duration::from_secs(11), "{:?}", now - then);
+    server.refuse(false);
+    let _peer = server.greet().await;
+    client.ready().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_impatient_client_reports_the_first_failure() {
     let (client, server) = start(ClientOptions::impatient());
     server.refuse(true);

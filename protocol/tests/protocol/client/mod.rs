@@ -28,6 +28,7 @@ const PIPE: usize = 1000;
 struct ScriptedConnector {
     offered: mpsc::UnboundedSender<DuplexStream>,
     refuse: Arc<AtomicBool>,
+    shut_out: Arc<AtomicBool>,
 }
 
 impl Connector for ScriptedConnector {
@@ -36,6 +37,9 @@ impl Connector for ScriptedConnector {
     async fn connect(&self) -> io::Result<DuplexStream> {
         if self.refuse.load(Ordering::SeqCst) {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens"));
+        }
+        if self.shut_out.load(Ordering::SeqCst) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not with this token"));
         }
         let (ours, theirs) = tokio::io::duplex(PIPE);
         self.offered
@@ -52,9 +56,14 @@ impl Connector for ScriptedConnector {
 struct ScriptedServer {
     offered: mpsc::UnboundedReceiver<DuplexStream>,
     refuse: Arc<AtomicBool>,
+    shut_out: Arc<AtomicBool>,
 }
 
 impl ScriptedServer {
+    fn shut_out(&self, shut_out: bool) {
+        self.shut_out.store(shut_out, Ordering::SeqCst);
+    }
+
     fn refuse(&self, refuse: bool) {
         self.refuse.store(refuse, Ordering::SeqCst);
     }
@@ -86,15 +95,21 @@ impl ScriptedServer {
 
 fn start(options: ClientOptions) -> (Client, ScriptedServer) {
     let (offered, inbox) = mpsc::unbounded_channel();
-    let refuse = Arc::new(AtomicBool::new(false));
+    let (refuse, shut_out) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let client = Client::start(
         ScriptedConnector {
             offered,
             refuse: Arc::clone(&refuse),
+            shut_out: Arc::clone(&shut_out),
         },
         options,
     );
-    (client, ScriptedServer { offered: inbox, refuse })
+    let server = ScriptedServer {
+        offered: inbox,
+        refuse,
+        shut_out,
+    };
+    (client, server)
 }
 
 /// The server's end of one connection.

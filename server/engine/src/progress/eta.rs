@@ -92,6 +92,15 @@ impl EtaTracker {
         self.measured(data).unwrap_or_else(unavailable)
     }
 
+    /// The measured rate of running work in units a second; `None` while too few intervals are measured.
+    #[must_use]
+    pub fn rate_per_second(&self, data: &ProgressData) -> Option<f64> {
+        if data.status != ProgressStatus::Running {
+            return None;
+        }
+        self.rate().ok().map(|rate| rate.median * 1000.0)
+    }
+
     fn measured(&self, data: &ProgressData) -> Result<ProgressEstimate, String> {
         let total = data.total.ok_or("no total is reported")?;
         let completed = data.completed.ok_or("no completed count is reported")?;

@@ -31,6 +31,8 @@ pub struct StepRow {
     pub finished_at: i64,
     /// Computed one-line detail.
     pub status_detail: Option<String>,
+    /// Consumed active time in milliseconds.
+    pub active_ms: Option<u64>,
     /// Output of an `ok` attempt.
     pub output: Option<StoredValue>,
     /// Prompt of an agent step.
@@ -141,7 +143,7 @@ impl Chain {
 }
 
 const COLUMNS: &str = "s.step_index, s.attempt, a.attempt_id, s.node, a.visit, a.outcome, a.started_at, a.finished_at,
-       a.status_detail, a.output_json, a.output_blob, a.prompt_json, a.prompt_blob, a.result_json, a.result_blob";
+       a.status_detail, a.output_json, a.output_blob, a.prompt_json, a.prompt_blob, a.result_json, a.result_blob, a.active_ms";
 
 /// Reads the steps of `range` one by one until the visitor breaks. Rows are not held.
 pub fn scan(
@@ -185,6 +187,10 @@ fn read_step(reader: &Reader, row: &Row<'_>) -> Result<StepRow> {
         output: value("output", 9)?,
         prompt: value("prompt", 11)?,
         result: value("result", 13)?,
+        active_ms: row
+            .get::<_, Option<i64>>(15)?
+            .map(|millis| unsigned("active time", millis))
+            .transpose()?,
     })
 }
 

@@ -59,6 +59,23 @@ fn a_steady_rate_gives_a_sharp_estimate() {
 }
 
 #[test]
+fn the_rate_needs_intervals_and_running_work_but_no_total() {
+    let mut tracker = EtaTracker::default();
+    let mut counted = ProgressData {
+        total: None,
+        ..data(0.0, 0.0)
+    };
+    for second in 0..4 {
+        counted.completed = Some(second as f64 * 2.5);
+        tracker.publish(&counted, second * 1000);
+        let rate = tracker.rate_per_second(&counted);
+        assert_eq!(rate, (second >= 2).then_some(2.5), "after {second} s");
+    }
+    counted.status = ProgressStatus::Waiting;
+    assert_eq!(tracker.rate_per_second(&counted), None);
+}
+
+#[test]
 fn few_intervals_give_low_confidence_or_none() {
     assert_eq!(
         reason(&run(10.0, &steady(1))),
