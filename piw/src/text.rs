@@ -359,6 +359,10 @@ pub fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
     #[test]
     fn rates_are_readable_at_any_speed() {
         for (per_second, unit, text) in [
@@ -369,13 +373,9 @@ mod tests {
             (0.001, "pages", "3.6 pages/h"),
             (0.0, "pages", "0 pages/s"),
         ] {
-            assert_eq!(super::rate(per_second, unit), text);
+            assert_eq!(rate(per_second, unit), text);
         }
     }
-
-    use proptest::prelude::*;
-
-    use super::*;
 
     #[test]
     fn a_character_with_spacing_marks_is_broken_when_it_is_wider_than_the_line() {

@@ -93,7 +93,11 @@ fn a_viewer_is_told_what_is_wrong_with_its_token() {
         "{}",
         refused.stderr
     );
-    assert!(!refused.stderr.contains("0000"), "the token is a secret: {}", refused.stderr);
+    assert!(
+        !refused.stderr.contains("0000"),
+        "the token is a secret: {}",
+        refused.stderr
+    );
     let refused = home.piw(&[&run_id, "--once", "--connect", &bare]).exits(2);
     assert!(refused.stderr.contains("PIW_RELAY_TOKEN"), "{}", refused.stderr);
     let mut command = home.command(&[&run_id, "--once", "--connect", &bare]);

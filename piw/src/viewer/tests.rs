@@ -3,6 +3,7 @@
 mod conversation;
 mod filter;
 mod hosts;
+mod inspect;
 mod keys;
 mod markdown;
 mod mouse;

@@ -6,7 +6,7 @@ use piw_protocol::canonical;
 use piw_protocol::ops::RunFilter;
 use piw_protocol::run::{DisplayStatus, RunStatus};
 use piw_protocol::view::PAGE_ITEMS;
-use piw_state::query::list::{ListKey, Narrow};
+use piw_state::query::list::{self, ListKey, Narrow};
 use piw_state::query::run as runs;
 use piw_state::query::{QueryError, Reader, rfc3339};
 
@@ -123,8 +123,45 @@ impl ListFilter {
         *self == Self::default()
     }
 
+    /// `runs.id` of every leading run that passes, oldest first.
+    pub(super) fn members(&self, reader: &Reader, now: i64) -> Result<Vec<i64>, QueryError> {
+        let narrow = self.narrow();
+        let mut members = Vec::new();
+        // A text alone leads to no index that leaves fewer runs: the narrowest one that has all texts is read instead of the rows.
+        if let Some(text) = self.text.as_deref().filter(|_| narrow.is_everything()) {
+            let finder = Finder::new(text);
+            list::scan_words(reader, |id, fields| {
+                if fields.into_iter().flatten().any(|field| finder.is_in(field)) {
+                    members.push(id);
+                }
+                Ok(())
+            })?;
+            if self.status.is_some() {
+                let mut passed = Vec::with_capacity(members.len());
+                for id in members {
+                    let key = list::key_by_id(reader, id)?;
+                    if let Some(key) = key
+                        && self.matches(reader, &key, now)?
+                    {
+                        passed.push(id);
+                    }
+                }
+                members = passed;
+            }
+            return Ok(members);
+        }
+        list::scan(reader, &narrow, |key| {
+            if self.matches(reader, &key, now)? {
+                members.push(key.id);
+            }
+            Ok(())
+        })?;
+        members.sort_unstable();
+        Ok(members)
+    }
+
     /// Which runs have to be looked at.
-    pub(super) fn narrow(&self) -> Narrow<'_> {
+    fn narrow(&self) -> Narrow<'_> {
         Narrow {
             status: self.status.as_deref().map(durable),
             workflow: self.workflow.as_deref(),
@@ -142,10 +179,11 @@ impl ListFilter {
             return Ok(false);
         }
         if let Some(text) = &self.text {
+            let finder = Finder::new(text);
             let found = [Some(&key.run_id), Some(&key.workflow_name), key.title.as_ref()]
                 .into_iter()
                 .flatten()
-                .any(|field| contains(field, text));
+                .any(|field| finder.is_in(field));
             if !found {
                 return Ok(false);
             }
@@ -190,12 +228,69 @@ fn durable(shown: &[DisplayStatus]) -> Vec<RunStatus> {
     durable
 }
 
-/// Whether a field has a text in it, whatever the case; `text` is lower case. Nearly all fields are ASCII, and for these nothing
-/// is allocated.
-fn contains(field: &str, text: &str) -> bool {
-    if !field.is_ascii() {
-        return field.to_lowercase().contains(text);
+/// Looks for a text in fields, whatever the case. Nearly all fields are ASCII: these are searched as they are.
+struct Finder<'a> {
+    /// Lower case.
+    text: &'a str,
+    /// Its first byte in both cases.
+    first: [u8; 2],
+}
+
+impl<'a> Finder<'a> {
+    /// `text` is lower case and not empty.
+    fn new(text: &'a str) -> Self {
+        let first = text.as_bytes().first().copied().unwrap_or_default();
+        Self {
+            text,
+            first: [first, first.to_ascii_uppercase()],
+        }
     }
-    let (field, text) = (field.as_bytes(), text.as_bytes());
-    field.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+
+    fn is_in(&self, field: &str) -> bool {
+        if !field.is_ascii() {
+            return field.to_lowercase().contains(self.text);
+        }
+        let (mut rest, text) = (field.as_bytes(), self.text.as_bytes());
+        while rest.len() >= text.len() {
+            let begins = &rest[..=rest.len() - text.len()];
+            let Some(at) = memchr::memchr2(self.first[0], self.first[1], begins) else {
+                return false;
+            };
+            if rest[at..at + text.len()].eq_ignore_ascii_case(text) {
+                return true;
+            }
+            rest = &rest[at + 1..];
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_as_in_lower_case() {
+        let fields = [
+            "",
+            "a",
+            "Nightly RELEASE",
+            "aab",
+            "aaab",
+            "ÄRGER im Tal",
+            "01JNE8-release-0001",
+            "xX",
+            "ß",
+            "İ",
+        ];
+        let texts = [
+            "a", "aab", "release", "ry", "ärger", "ß", "0001", "x", "xxx", " ", "y r",
+        ];
+        for field in fields {
+            for text in texts {
+                let found = Finder::new(text).is_in(field);
+                assert_eq!(found, field.to_lowercase().contains(text), "{text:?} in {field:?}");
+            }
+        }
+    }
 }

@@ -188,16 +188,7 @@ impl RunListFeed {
         let members = if self.filter.is_everything() {
             list::leading_ids(reader)?
         } else {
-            let mut members = Vec::new();
-            let filter = &self.filter;
-            list::scan(reader, &filter.narrow(), |key| {
-                if filter.matches(reader, &key, now)? {
-                    members.push(key.id);
-                }
-                Ok(())
-            })?;
-            members.sort_unstable();
-            members
+            self.filter.members(reader, now)?
         };
         let edits = if self.is_loaded {
             difference(&self.members, &members)

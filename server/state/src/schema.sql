@@ -228,6 +228,8 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_leading ON runs(id) WHERE continued_by IS NULL AND deleted_at IS NULL;
 -- What filters of the list narrow by. Most runs end well, so only the other ends are indexed by status.
+CREATE INDEX runs_words ON runs(id, run_id, workflow_name, title, continued_by, deleted_at) -- all that a text filter looks at
+  WHERE continued_by IS NULL AND deleted_at IS NULL;
 CREATE INDEX runs_by_creation ON runs(created_at) WHERE continued_by IS NULL AND deleted_at IS NULL;
 CREATE INDEX runs_by_workflow ON runs(workflow_name, created_at) WHERE continued_by IS NULL AND deleted_at IS NULL;
 CREATE INDEX runs_ended_badly ON runs(status, created_at) WHERE status IN ('failed', 'timed_out', 'cancelled');

@@ -87,8 +87,7 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     let before = model.toasts.len();
     model.toasts.retain(|toast| toast.until > now);
     model.dirty |= model.toasts.len() != before;
-    let clock =
-        model.run.as_ref().is_some_and(super::run::Run::has_clock) || model.browser.has_clock(model.browser_rows());
+    let clock = model.run.as_ref().is_some_and(Run::has_clock) || model.browser.has_clock(model.browser_rows());
     if clock && second {
         model.dirty = true;
         if let Some(run) = &mut model.run {
@@ -102,7 +101,7 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     if model.playback.playing && now >= model.play_at {
         model.play_at = now + 1000 / i64::from(model.playback.speed.max(1));
         let cursor = model.run.as_ref().and_then(|run| run.cursor);
-        let total = model.run.as_ref().map_or(0, super::run::Run::positions);
+        let total = model.run.as_ref().map_or(0, Run::positions);
         return match cursor {
             Some(cursor) if cursor + 1 < total => seek(model, Some(cursor + 1)),
             _ => {

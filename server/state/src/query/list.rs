@@ -60,6 +60,18 @@ pub struct Narrow<'a> {
     pub before: Option<i64>,
 }
 
+impl Narrow<'_> {
+    /// Whether a scan reads every leading run.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        let by_status = self
+            .status
+            .as_ref()
+            .is_some_and(|status| !status.contains(&RunStatus::Completed));
+        !by_status && self.workflow.is_none() && self.after.is_none() && self.before.is_none()
+    }
+}
+
 const EVERY: &str = "INDEXED BY runs_leading WHERE";
 const BY_CREATION: &str = "INDEXED BY runs_by_creation WHERE created_at >= ?1 AND created_at < ?2 AND";
 const BY_WORKFLOW: &str =
@@ -104,6 +116,28 @@ pub fn scan(reader: &Reader, narrow: &Narrow<'_>, mut visit: impl FnMut(ListKey)
         } => read(EVERY, None),
         _ => read(BY_CREATION, None),
     }
+}
+
+const WORDS: &str = "SELECT id, run_id, workflow_name, title FROM runs INDEXED BY runs_words
+       WHERE continued_by IS NULL AND deleted_at IS NULL ORDER BY id";
+
+/// Reads what texts are looked for in, of every leading run, oldest first, from the covering index alone: `runs.id`, public id,
+/// workflow name and title.
+pub fn scan_words(reader: &Reader, mut visit: impl FnMut(i64, [Option<&str>; 3]) -> Result<()>) -> Result<()> {
+    let mut statement = reader.prepare_cached(WORDS)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let text = |column: usize| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
+        visit(row.get(0)?, [text(1)?, text(2)?, text(3)?])?;
+    }
+    Ok(())
+}
+
+/// The key of one run by `runs.id`, leading or not; `None` when it is gone.
+pub fn key_by_id(reader: &Reader, id: i64) -> Result<Option<ListKey>> {
+    let mut statement = reader.prepare_cached(&format!("{KEY} WHERE id = ?1"))?;
+    let mut rows = statement.query([id])?;
+    rows.next()?.map(read_key).transpose()
 }
 
 /// The key of one run, leading or not; `None` when it is gone.
@@ -164,5 +198,9 @@ mod tests {
             let lines: Vec<String> = lines.map(std::result::Result::unwrap).collect();
             assert_eq!(lines, [way], "{which}");
         }
+        let mut plan = reader.prepare(&format!("EXPLAIN QUERY PLAN {WORDS}")).unwrap();
+        let lines = plan.query_map([], |row| row.get::<_, String>(3)).unwrap();
+        let lines: Vec<String> = lines.map(std::result::Result::unwrap).collect();
+        assert_eq!(lines, ["SCAN runs USING COVERING INDEX runs_words"]);
     }
 }
