@@ -202,9 +202,19 @@ fn error_of(view: &RunView, step: &GraphStep) -> Option<String> {
     finished.step.error.as_ref().map(|error| error.message.clone())
 }
 
-/// A progress update as one line: `12/40 files · 3.1 files/s · about 9s left`.
+/// A progress update as one line with its label: `copying · 12/40 files · 3.1 files/s · about 9s left`.
 #[must_use]
 pub fn progress_text(update: &StoredUpdate, now: &str) -> String {
+    let word = |name: &str| update.update.data.get(name).and_then(Value::as_str);
+    let counts = progress_counts(update, now);
+    let parts = [word("label").or_else(|| word("phase")), Some(counts.as_str())];
+    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    parts.join(" · ")
+}
+
+/// The figures of a progress update: `12/40 files · 3.1 files/s · about 9s left`.
+#[must_use]
+pub fn progress_counts(update: &StoredUpdate, now: &str) -> String {
     let data = &update.update.data;
     let word = |name: &str| data.get(name).and_then(Value::as_str);
     let unit = word("unit").unwrap_or_default();
@@ -214,9 +224,6 @@ pub fn progress_text(update: &StoredUpdate, now: &str) -> String {
         (Some(done), Some(total)) => parts.push(format!("{done}/{total} {unit}")),
         (Some(done), None) => parts.push(format!("{done} {unit}")),
         _ => {}
-    }
-    if let Some(label) = word("label").or_else(|| word("phase")) {
-        parts.insert(0, label.to_owned());
     }
     if let Some(rate) = update.rate {
         parts.push(text::rate(rate, unit));

@@ -64,7 +64,7 @@ fn head(rows: &mut Rows<'_>, shown: &Shown<'_>) {
             } else {
                 format!("events {} – {last}", shown.start + 1)
             };
-            format!("{about}{range}{all}   < older   > newer")
+            format!("{about}{range}{all}  < > pages")
         }
         (true, true) => format!("{about}loading"),
         (true, false) if *shown.subject == Subject::NoAttempt => "No attempt is selected.".to_owned(),

@@ -3,7 +3,7 @@
 use piw_protocol::run::{DisplayStatus, NodeOutcome, StoredUpdate};
 use piw_protocol::view::{GraphStep, RunPage, RunView, StepView, TakenTransition};
 
-use crate::follow::lines::{node_status, progress_text};
+use crate::follow::lines::{node_status, progress_counts};
 use crate::text::clean;
 use crate::viewer::clock::{self, Millis};
 use crate::viewer::graph::Graph;
@@ -63,7 +63,8 @@ fn progress(view: &RunView, now: Millis) -> Option<String> {
     let attempt = view.state.current_attempt_id.as_deref();
     let own =
         |update: &&StoredUpdate| update.update.update_type == "progress" && Some(update.attempt_id.as_str()) == attempt;
-    Some(progress_text(view.updates.iter().rfind(own)?, &clock::wire(now)))
+    let text = progress_counts(view.updates.iter().rfind(own)?, &clock::wire(now));
+    (!text.is_empty()).then_some(text)
 }
 
 fn node_state(step: &GraphStep, mark: Mark, now: Millis) -> NodeState {

@@ -74,7 +74,7 @@ fn each_row_opens_what_it_is_part_of() {
     let (name, content, _) = stage.prepared();
     assert_eq!(name, "step 1");
     assert!(text(content).contains(r#""nodeId":"inspect""#));
-    stage.press("3 down o");
+    stage.press("3 down down o");
     let (name, content, _) = stage.prepared();
     assert_eq!(name, "event 1");
     assert!(text(content).contains("run.started"));
