@@ -10,6 +10,7 @@ pub mod time;
 pub mod trace;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -89,6 +90,8 @@ pub struct Inspector {
     pub search: String,
     /// Whether the text is being typed.
     pub typing: bool,
+    /// Rows of the shown tab, while nothing has changed that they are made of.
+    kept: Option<Arc<[Row]>>,
 }
 
 impl Default for Inspector {
@@ -101,6 +104,7 @@ impl Default for Inspector {
             toggled: HashSet::new(),
             search: String::new(),
             typing: false,
+            kept: None,
         }
     }
 }
@@ -115,10 +119,29 @@ impl Inspector {
         }
     }
 
-    /// All rows of the shown tab.
+    /// All rows of the shown tab: the kept ones, else new ones.
     #[must_use]
-    pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Vec<Row> {
-        self.build(run, theme, columns, now, None).rows
+    pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Arc<[Row]> {
+        match &self.kept {
+            Some(rows) => Arc::clone(rows),
+            None => self.build(run, theme, columns, now, None).rows.into(),
+        }
+    }
+
+    /// Keeps rows that were built for everything as it is now.
+    pub fn keep(&mut self, rows: Vec<Row>) {
+        self.kept = Some(rows.into());
+    }
+
+    /// The rows may be others from now on. Whoever changes what they are made of says so.
+    pub fn forget(&mut self) {
+        self.kept = None;
+    }
+
+    /// Whether rows are kept.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        self.kept.is_some()
     }
 
     /// What the selected row stands for, whole; without one of its own, the whole run.

@@ -18,7 +18,7 @@ pub fn build(rows: &mut Rows<'_>) {
     }
     let text = format!("events {} – {end} of {total}   < older   > newer", start + 1);
     rows.push(vec![Span::styled(text, theme.muted())], None);
-    for event in &events {
+    for event in events {
         let key = format!("trace/{}", event.seq);
         let open = rows.is_open(&key, false);
         let arrow = match (open, theme.ascii) {

@@ -54,6 +54,13 @@ pub struct StepsPage {
     pub steps: Vec<StepView>,
 }
 
+/// A page of trace events, read; one that cannot be read is left out.
+#[derive(Debug, Clone)]
+pub struct EventsPage {
+    page: Arc<RunPage>,
+    events: Vec<TraceEvent>,
+}
+
 /// A page of session entries, read.
 #[derive(Debug, Clone)]
 struct EntriesPage {
@@ -93,7 +100,7 @@ pub struct Run {
     /// Steps around the cursor.
     pub steps_page: Option<StepsPage>,
     /// Trace events that were paged in.
-    pub trace_page: Option<Arc<RunPage>>,
+    pub trace_page: Option<EventsPage>,
     /// Contents by digest.
     pub contents: HashMap<String, Loaded>,
     /// Markdown by what it was laid out for; none while that goes on.
@@ -562,7 +569,9 @@ impl Run {
                 }
             }
             PageKind::Trace | PageKind::TraceAtStep => {
-                self.trace_page = Some(page);
+                let events = page.items.iter().map(TraceEvent::deserialize);
+                let events = events.filter_map(Result::ok).collect();
+                self.trace_page = Some(EventsPage { page, events });
                 return Ok(Vec::new());
             }
             _ => {}
@@ -576,22 +585,11 @@ impl Run {
 
     /// Trace events to show: paged in ones, else the newest.
     #[must_use]
-    pub fn trace(&self) -> (u64, u64, Vec<TraceEvent>) {
+    pub fn trace(&self) -> (u64, u64, &[TraceEvent]) {
         match (&self.trace_page, &self.view) {
-            (Some(page), _) => (
-                page.start,
-                page.total,
-                page.items
-                    .iter()
-                    .filter_map(|item| TraceEvent::deserialize(item).ok())
-                    .collect(),
-            ),
-            (None, Some(view)) => (
-                view.trace_page.start,
-                view.trace_page.total,
-                view.trace_page.items.clone(),
-            ),
-            (None, None) => (0, 0, Vec::new()),
+            (Some(EventsPage { page, events }), _) => (page.start, page.total, events),
+            (None, Some(view)) => (view.trace_page.start, view.trace_page.total, &view.trace_page.items),
+            (None, None) => (0, 0, &[]),
         }
     }
 

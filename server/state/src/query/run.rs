@@ -383,7 +383,11 @@ mod tests {
             assert_eq!(facts_by_id(&reader, id).unwrap(), None);
         }
         let statement = reader.prepare_cached(&format!("{FACTS} r.id = ?1")).unwrap();
-        assert_eq!(statement.get_status(StatementStatus::Run), 3, "it is the same statement");
+        assert_eq!(
+            statement.get_status(StatementStatus::Run),
+            3,
+            "it is the same statement"
+        );
         assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 }
