@@ -17,10 +17,10 @@ const MOST: u64 = PAGE_ITEMS as u64;
 /// Fewest items of one window.
 const FEWEST: u64 = 48;
 
-/// How much of a list is watched for so many visible rows.
+/// How much of a list is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Items of one window: the visible ones, and as many before and after them.
+    /// Items of one window: of one list the visible ones, and as many before and after them.
     pub(super) items: u64,
     /// Items that a new window starts before the first visible one.
     lead: u64,
@@ -29,8 +29,16 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// For so many visible rows; more than a window may hold count as that many.
-    pub(super) fn of(height: u64) -> Self {
+    /// For so many visible rows of so many lists; more rows than a window may hold count as that many. Of several lists each window
+    /// is as large as it may be: nobody knows before which of them fills the rows.
+    pub(super) fn of(height: u64, lists: usize) -> Self {
+        if lists > 1 {
+            return Self {
+                items: MOST,
+                lead: 96,
+                back: 128,
+            };
+        }
         let items = (3 * height).clamp(FEWEST, MOST);
         Self {
             items,
@@ -176,7 +184,7 @@ impl Merged {
     /// its end is on screen.
     #[must_use]
     pub fn windows(&self, lists: &[List], top: u64, height: u64) -> Option<Vec<(HostId, u64)>> {
-        let extent = Extent::of(height);
+        let extent = Extent::of(height, lists.len());
         let bottom = (top + height.min(MOST)).min(self.total);
         if let [list] = lists {
             let end = list.wanted + list.limit;

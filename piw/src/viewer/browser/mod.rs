@@ -71,7 +71,7 @@ impl Browser {
             chosen: false,
             generation: 0,
             merged: Merged::default(),
-            extent: Extent::of(height),
+            extent: Extent::of(height, hosts),
         }
     }
 
@@ -281,7 +281,7 @@ impl Browser {
 
     /// The watches that move the windows when the visible rows leave them, or are about to.
     pub fn follow_window(&mut self, height: u64) -> Vec<Effect> {
-        self.extent = Extent::of(height);
+        self.extent = Extent::of(height, self.lists.len());
         let moves = self.merged.windows(&self.lists, self.top, height).unwrap_or_default();
         moves
             .into_iter()

@@ -195,7 +195,7 @@ fn the_selected_run_stays_selected_when_others_arrive() {
     world.runs[1].insert(0, 40);
     let generation = world.browser.lists[1].generation;
     // The ids here are places, so the new run takes over a name; another host's selection is not touched by that.
-    let page = Arc::new(world.page(HostId(1), 0, 90));
+    let page = Arc::new(world.page(HostId(1), 0, 256));
     world
         .browser
         .take(HostId(1), generation, Some(page), Freshness::Live, HEIGHT);
@@ -227,14 +227,14 @@ fn a_lost_host_keeps_its_window_and_holds_nobody_up() {
     world
         .browser
         .take(HostId(1), generation, None, Freshness::Stale(retry), HEIGHT);
-    assert_eq!(world.browser.total(), 1_090, "what can be scrolled to");
+    assert_eq!(world.browser.total(), 1_256, "what can be scrolled to");
     assert!((0..HEIGHT).any(|index| world.browser.item(index).is_some_and(|(host, _)| host == HostId(1))));
-    for index in (0..1_090).step_by(20) {
+    for index in (0..1_256).step_by(20) {
         world.select(index);
         assert!(world.browser.item(world.browser.selected).is_some(), "{index}");
     }
     world.select(u64::MAX);
-    assert!(world.browser.item(1_089).is_some());
+    assert!(world.browser.item(1_255).is_some());
 }
 
 #[test]

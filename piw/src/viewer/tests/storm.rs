@@ -121,7 +121,7 @@ impl Storm {
                 self.events.pop_front();
             }
             self.events.push_back(short(&message));
-            let live = self.model.run.as_ref().is_some_and(super::super::run::Run::is_live);
+            let live = self.model.run.as_ref().is_some_and(Run::is_live);
             let effects = update(&mut self.model, message);
             self.check_effects(&effects, live);
             self.check_model(event % EVENTS_PER_COUNT == 0);

@@ -112,6 +112,12 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
 
 /// Carries out an action.
 pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
+    let effects = change(model, action);
+    model.inspector.forget();
+    effects
+}
+
+fn change(model: &mut Model, action: Action) -> Vec<Effect> {
     model.dirty = true;
     match action {
         Action::Quit => return vec![Effect::Quit],

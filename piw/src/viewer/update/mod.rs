@@ -204,14 +204,14 @@ fn settle(model: &mut Model) -> Vec<Effect> {
         model.graph.settle(run, screen.graph);
     }
     let height = inspector_height(model);
-    if !model.inspector.is_kept()
-        && let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut())
+    if let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut())
+        && model.inspector.kept(&model.theme, columns).is_none()
     {
         let built = model.inspector.build(run, &model.theme, columns, model.now, None);
         let (rows, wanted, used) = (built.rows, built.wanted, built.used);
         effects.extend(run.want_documents(wanted, &used));
         model.inspector.show(rows.len(), height);
-        model.inspector.keep(rows);
+        model.inspector.keep(rows, &model.theme, columns);
     }
     effects
 }
