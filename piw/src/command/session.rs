@@ -40,16 +40,16 @@ pub enum Autostart {
 /// # Errors
 /// No usable place, no server and none may be or could be started, or a server of another version.
 pub fn connect(autostart: Autostart) -> Result<Session, Failure> {
-    connect_with(autostart, ClientOptions::impatient())
+    connect_with(autostart, ClientOptions::impatient(), || {})
 }
 
-/// Connects to the server with a client that behaves as `options` say.
+/// Connects to the server with a client that behaves as `options` say; calls `starting` before it starts a server.
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_with(autostart: Autostart, options: ClientOptions) -> Result<Session, Failure> {
+pub fn connect_with(autostart: Autostart, options: ClientOptions, starting: impl FnOnce()) -> Result<Session, Failure> {
     let places = places()?;
-    prepare(&places, autostart)?;
+    prepare_with(&places, autostart, starting)?;
     let runtime = runtime()?;
     let client = runtime
         .block_on(Client::connect(UnixConnector::new(&places.socket), options))
@@ -104,10 +104,16 @@ pub fn places() -> Result<Places, Failure> {
 /// # Errors
 /// When none does.
 pub fn prepare(places: &Places, autostart: Autostart) -> Result<(), Failure> {
+    prepare_with(places, autostart, || {})
+}
+
+/// The same; calls `starting` before it starts a server.
+fn prepare_with(places: &Places, autostart: Autostart, starting: impl FnOnce()) -> Result<(), Failure> {
     if piw_server::start::accepts(places) {
         return Ok(());
     }
     if autostart == Autostart::Allowed && !paths::autostart_forbidden() {
+        starting();
         return start(places).map(|_| ());
     }
     if lock::is_held(places) {

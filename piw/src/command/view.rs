@@ -92,11 +92,9 @@ async fn show(options: ViewerOptions) -> Outcome {
 }
 
 fn local() -> Result<Session, Failure> {
-    let places = session::places()?;
-    if !piw_server::start::accepts(&places) && !piw_server::paths::autostart_forbidden() {
+    session::connect_with(Autostart::Allowed, ClientOptions::default(), || {
         eprintln!("starting the server …");
-    }
-    session::connect_with(Autostart::Allowed, ClientOptions::default())
+    })
 }
 
 fn once(error: &OnceError) -> Failure {

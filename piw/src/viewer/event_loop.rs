@@ -1,4 +1,4 @@
-//! The loop: waits for something to happen, lets all that has happened change the model, then draws at most once in 16 ms.
+//! The loop: waits for something to happen, lets all that has happened change the model, then draws, at the pace of [`Pace`].
 //! While nothing happens it waits; it polls nothing.
 
 use std::io;
@@ -21,13 +21,11 @@ use super::hosts::Hosts;
 use super::message::{Effect, Message};
 use super::model::Model;
 use super::outside::Outside;
+use super::pace::Pace;
 use super::terminal::{Screen, can_stop};
 use super::theme::choice::{self, Choice};
 use super::theme::{self, Appearance, color::Depth};
 use super::update::update;
-
-/// Shortest time between two frames.
-const FRAME: Duration = Duration::from_millis(16);
 
 /// How the viewer is opened.
 #[derive(Debug, Clone)]
@@ -117,7 +115,7 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
         model,
         screen,
         outside,
-        drawn: None,
+        pace: Pace::default(),
     };
     for effect in effects {
         viewer.outside.start(effect);
@@ -185,7 +183,7 @@ struct Viewer {
     model: Model,
     screen: Screen,
     outside: Outside,
-    drawn: Option<Instant>,
+    pace: Pace,
 }
 
 impl Viewer {
@@ -248,7 +246,7 @@ impl Viewer {
     /// When to wake up without anything happening: for a frame that was put off, or for a clock on screen.
     fn wake(&self) -> Option<Instant> {
         if self.model.dirty {
-            return self.drawn.map(|drawn| drawn + FRAME);
+            return self.pace.due();
         }
         self.model
             .next_tick()
@@ -262,10 +260,10 @@ impl Viewer {
                 self.outside.start(effect);
             }
         }
-        if self.model.dirty && self.drawn.is_none_or(|drawn| drawn.elapsed() >= FRAME) {
+        if self.model.dirty && self.pace.due().is_none_or(|due| due <= Instant::now()) {
             self.screen.draw(&self.model)?;
             self.model.dirty = false;
-            self.drawn = Some(Instant::now());
+            self.pace.drawn(Instant::now());
         }
         Ok(())
     }

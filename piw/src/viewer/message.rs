@@ -193,6 +193,8 @@ pub enum Effect {
         generation: u64,
         /// First item.
         start: u64,
+        /// Most items, at most [`piw_protocol::view::PAGE_ITEMS`].
+        limit: u64,
         /// Which runs.
         filter: Option<RunFilter>,
     },

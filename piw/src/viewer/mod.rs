@@ -38,6 +38,7 @@ pub mod message;
 pub mod model;
 pub mod once;
 mod outside;
+mod pace;
 pub mod popup;
 pub mod run;
 pub mod screen;

@@ -161,7 +161,7 @@ impl Model {
                 zoom: None,
             },
             focus: if fixed.is_some() { Part::Graph } else { Part::Browser },
-            browser: Browser::new(hosts.count()),
+            browser: Browser::new(hosts.count(), u64::from(size.1)),
             hosts,
             run: fixed.clone().map(Run::new),
             graph: GraphPanel::default(),

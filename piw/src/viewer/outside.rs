@@ -8,8 +8,8 @@ use std::time::Duration;
 use piw_protocol::client::{Client, ClientError, RunRef};
 use piw_protocol::content::Verified;
 use piw_protocol::definition::DefinitionSnapshot;
-use piw_protocol::ops::{PageRequest, RunFilter, RunReceipt, RunsWatch};
-use piw_protocol::view::{ArtifactRef, PAGE_ITEMS, PageKind};
+use piw_protocol::ops::{PageRequest, RunReceipt, RunsWatch};
+use piw_protocol::view::{ArtifactRef, PageKind};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -27,6 +27,9 @@ const QUEUE: usize = 256;
 /// A run that is selected within this time after another one is watched only when the selection rests as long: moving through
 /// the list does not ask the server for every run on the way.
 const REST: Duration = Duration::from_millis(80);
+
+/// Nodes and edges of a graph that is laid out at once: a fraction of a millisecond.
+const AT_ONCE: usize = 32;
 
 /// A task that ends when it is replaced or dropped.
 #[derive(Default)]
@@ -104,8 +107,17 @@ impl Outside {
                 host,
                 generation,
                 start,
+                limit,
                 filter,
-            } => self.watch_runs(host, generation, start, filter),
+            } => {
+                let query = RunsWatch {
+                    subscription_id: String::new(),
+                    filter,
+                    start: Some(start),
+                    limit: u32::try_from(limit).ok(),
+                };
+                self.watch_runs(host, generation, query);
+            }
             Effect::WatchRun(None) => self.run.clear(),
             Effect::WatchRun(Some(run_id)) => self.watch_run(run_id),
             Effect::FetchDefinition { run_id, reference } => {
@@ -176,14 +188,8 @@ impl Outside {
         (self.clients[host.0].clone(), self.messages.clone())
     }
 
-    fn watch_runs(&mut self, host: HostId, generation: u64, start: u64, filter: Option<RunFilter>) {
+    fn watch_runs(&mut self, host: HostId, generation: u64, query: RunsWatch) {
         let (client, messages) = self.handles(host);
-        let query = RunsWatch {
-            subscription_id: String::new(),
-            filter,
-            start: Some(start),
-            limit: Some(PAGE_ITEMS as u32),
-        };
         self.runs[host.0].replace(async move {
             let mut watch = match client.watch_runs(query) {
                 Ok(watch) => watch,
@@ -271,6 +277,13 @@ impl Outside {
     }
 
     fn lay_out(&self, key: LayoutKey, graph: SharedGraph) {
+        // A small graph is laid out before another thread would have woken up.
+        if graph.0.nodes.len() + graph.0.edges.len() <= AT_ONCE
+            && let Ok(place) = self.messages.try_reserve()
+        {
+            let drawing = Arc::new(graph::lay_out(&graph.0, key.density, &key.folded));
+            return place.send(Message::Layout { key, drawing });
+        }
         let messages = self.messages.clone();
         tokio::task::spawn_blocking(move || {
             let drawing = Arc::new(graph::lay_out(&graph.0, key.density, &key.folded));

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{schema, unclosed};
@@ -220,6 +221,14 @@ pub(crate) fn open_reader(dir: &Path) -> rusqlite::Result<Connection> {
 
 /// Opens a connection; in test builds perhaps through the layer that a test laid under the directory.
 pub(crate) fn connect(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = open_file(dir, file, flags)?;
+    // A plan depends on the statement alone. Otherwise SQLite may look at bound values when it compares conditions with those of
+    // partial indexes, and then plans a cached statement anew for every other value: ten times what a small query costs.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(connection)
+}
+
+fn open_file(dir: &Path, file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
     #[cfg(feature = "failpoints")]
     if let Some(vfs) = crate::vfs::vfs_for(dir) {
         return Connection::open_with_flags_and_vfs(file, flags, vfs);

@@ -8,16 +8,45 @@
 use std::sync::Arc;
 
 use piw_protocol::client::Freshness;
-use piw_protocol::view::{RunListItem, RunListPage};
+use piw_protocol::view::{PAGE_ITEMS, RunListItem, RunListPage};
 
 use crate::viewer::hosts::HostId;
 
-/// Items of one window.
-pub(super) const WINDOW: u64 = 256;
-/// Items that a new window starts before the first visible one.
-pub(super) const LEAD: u64 = 96;
-/// Farthest that windows move back at once; less than what a window holds beyond the lead.
-const BACK: u64 = 128;
+/// Most items of one window: what the protocol allows.
+const MOST: u64 = PAGE_ITEMS as u64;
+/// Fewest items of one window.
+const FEWEST: u64 = 48;
+
+/// How much of a list is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Items of one window: of one list the visible ones, and as many before and after them.
+    pub(super) items: u64,
+    /// Items that a new window starts before the first visible one.
+    lead: u64,
+    /// Farthest that windows move back at once; less than what a window holds beyond the lead.
+    back: u64,
+}
+
+impl Extent {
+    /// For so many visible rows of so many lists; more rows than a window may hold count as that many. Of several lists each window
+    /// is as large as it may be: nobody knows before which of them fills the rows.
+    pub(super) fn of(height: u64, lists: usize) -> Self {
+        if lists > 1 {
+            return Self {
+                items: MOST,
+                lead: 96,
+                back: 128,
+            };
+        }
+        let items = (3 * height).clamp(FEWEST, MOST);
+        Self {
+            items,
+            lead: items.saturating_sub(height) / 2,
+            back: items / 2,
+        }
+    }
+}
 
 /// The list of one host.
 #[derive(Debug, Clone)]
@@ -32,6 +61,8 @@ pub struct List {
     pub(super) generation: u64,
     /// Where the watched window starts.
     pub(super) wanted: u64,
+    /// Most items of the watched window.
+    pub(super) limit: u64,
     /// Whether the watch has not given a window yet.
     pub(super) awaited: bool,
 }
@@ -44,6 +75,7 @@ impl Default for List {
             hidden: false,
             generation: 0,
             wanted: 0,
+            limit: 0,
             awaited: true,
         }
     }
@@ -148,31 +180,37 @@ impl Merged {
     }
 
     /// Where each list's window has to start so that the rows from `top` on become known; `None` when they are, or when windows
-    /// are on their way. A place far from the known part is reached in several moves.
+    /// are on their way. A place far from the known part is reached in several moves. The window of one list alone moves before
+    /// its end is on screen.
     #[must_use]
     pub fn windows(&self, lists: &[List], top: u64, height: u64) -> Option<Vec<(HostId, u64)>> {
-        let bottom = (top + height).min(self.total);
+        let extent = Extent::of(height, lists.len());
+        let bottom = (top + height.min(MOST)).min(self.total);
         if let [list] = lists {
-            let covered = list.wanted <= top && bottom <= list.wanted + WINDOW;
-            let moves = list.page.is_some() && !covered;
-            return moves.then(|| vec![(HostId(0), top.saturating_sub(LEAD))]);
+            let end = list.wanted + list.limit;
+            let covered = list.wanted <= top && bottom <= end;
+            let margin = extent.lead / 2;
+            let first = list.wanted == 0 || list.wanted + margin <= top;
+            let last = self.total <= end || bottom + margin <= end;
+            let moves = list.page.is_some() && (!covered || !(first && last || list.awaited));
+            return moves.then(|| vec![(HostId(0), top.saturating_sub(extent.lead))]);
         }
         let sources = sources(lists);
         let pending = |source: &Source<'_>| lists[source.host.0].awaited && !lists[source.host.0].is_lost();
         if self.start <= top && bottom <= self.end() || sources.iter().any(pending) {
             return None;
         }
-        let cut = top.saturating_sub(LEAD);
+        let cut = top.saturating_sub(extent.lead);
         let moved = |source: &Source<'_>| {
             if cut == 0 {
                 0
-            } else if bottom + LEAD >= self.total {
-                source.total.saturating_sub(WINDOW)
+            } else if bottom + extent.lead >= self.total {
+                source.total.saturating_sub(extent.items)
             } else if cut < self.start {
-                source.start.saturating_sub((self.start - cut).min(BACK))
+                source.start.saturating_sub((self.start - cut).min(extent.back))
             } else {
                 // Beyond the end: the last of what is known stays in view of the new windows.
-                let cut = cut.min(self.end().saturating_sub(LEAD / 2).max(self.start));
+                let cut = cut.min(self.end().saturating_sub(extent.lead / 2).max(self.start));
                 let known = usize::try_from(cut - self.start).unwrap_or(usize::MAX);
                 let hosts = self
                     .before

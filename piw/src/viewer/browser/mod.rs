@@ -17,7 +17,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use self::line::Kind;
-use self::merge::Merged;
+use self::merge::{Extent, Merged};
 use super::clock::{self, Millis};
 use super::hosts::{self, HostId, Hosts, RunId};
 use super::message::Effect;
@@ -52,12 +52,14 @@ pub struct Browser {
     chosen: bool,
     generation: u64,
     merged: Merged,
+    /// How much of each list is watched.
+    extent: Extent,
 }
 
 impl Browser {
-    /// The browser of as many hosts.
+    /// The browser of as many hosts, with at most so many visible rows.
     #[must_use]
-    pub fn new(hosts: usize) -> Self {
+    pub fn new(hosts: usize, height: u64) -> Self {
         Self {
             lists: vec![List::default(); hosts],
             selected: 0,
@@ -69,6 +71,7 @@ impl Browser {
             chosen: false,
             generation: 0,
             merged: Merged::default(),
+            extent: Extent::of(height, hosts),
         }
     }
 
@@ -176,11 +179,13 @@ impl Browser {
         let list = &mut self.lists[host.0];
         list.generation = self.generation;
         list.wanted = start;
+        list.limit = self.extent.items;
         list.awaited = true;
         Effect::WatchRuns {
             host,
             generation: self.generation,
             start,
+            limit: self.extent.items,
             filter: self.asked.clone(),
         }
     }
@@ -274,8 +279,9 @@ impl Browser {
         self.top = self.top.min(self.total().saturating_sub(height));
     }
 
-    /// The watches that move the windows when the visible rows leave them.
+    /// The watches that move the windows when the visible rows leave them, or are about to.
     pub fn follow_window(&mut self, height: u64) -> Vec<Effect> {
+        self.extent = Extent::of(height, self.lists.len());
         let moves = self.merged.windows(&self.lists, self.top, height).unwrap_or_default();
         moves
             .into_iter()

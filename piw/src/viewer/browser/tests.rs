@@ -27,7 +27,7 @@ impl World {
         }
         let names: Vec<String> = (0..runs.len()).map(|at| format!("host{at}")).collect();
         let hosts = Hosts::new(&names);
-        let mut browser = Browser::new(runs.len());
+        let mut browser = Browser::new(runs.len(), HEIGHT);
         let queue = browser.watch(&hosts, fixtures::START).into();
         let mut world = Self {
             hosts,
@@ -40,10 +40,11 @@ impl World {
         world
     }
 
-    fn page(&self, host: HostId, start: u64) -> RunListPage {
+    fn page(&self, host: HostId, start: u64, limit: u64) -> RunListPage {
         let runs = &self.runs[host.0];
         let from = usize::try_from(start).unwrap().min(runs.len());
-        let items: Vec<_> = runs[from..runs.len().min(from + 256)]
+        let end = runs.len().min(from + usize::try_from(limit).unwrap());
+        let items: Vec<_> = runs[from..end]
             .iter()
             .enumerate()
             .map(|(at, time)| item(&format!("{}-{}", host.0, from + at), *time))
@@ -61,6 +62,7 @@ impl World {
                 host,
                 generation,
                 start,
+                limit,
                 ..
             } = effect
             else {
@@ -68,7 +70,7 @@ impl World {
             };
             self.asked += 1;
             assert!(self.asked < 5_000, "the browser asks without end");
-            let page = Arc::new(self.page(host, start));
+            let page = Arc::new(self.page(host, start, limit));
             self.browser.take(host, generation, Some(page), Freshness::Live, HEIGHT);
             let more = self.browser.follow_window(HEIGHT);
             self.queue.extend(more);
@@ -144,6 +146,44 @@ fn far_places_of_long_lists_are_reached_with_few_requests() {
 }
 
 #[test]
+fn the_window_moves_before_its_end_is_on_screen() {
+    let mut world = World::new(vec![(0..10_000).collect()]);
+    let first = |world: &World| world.browser.lists[0].wanted;
+    assert_eq!((first(&world), world.browser.lists[0].limit), (0, 3 * HEIGHT));
+    world.asked = 0;
+    let mut place = 0;
+    while first(&world) == 0 {
+        place += 1;
+        world.browser.select(place, HEIGHT);
+        let all = (world.browser.top..world.browser.top + HEIGHT).all(|index| world.browser.item(index).is_some());
+        assert!(all, "a row is missing while {place} is selected");
+        let more = world.browser.follow_window(HEIGHT);
+        assert!(more.len() <= 1 && (more.is_empty() || world.queue.is_empty()));
+        world.queue.extend(more);
+    }
+    assert!(place < 3 * HEIGHT, "it moved when {place} was selected");
+    // Until the next window is there, the one that is held goes on being shown, and nothing more is asked for.
+    world.browser.select(place + 1, HEIGHT);
+    assert_eq!(world.browser.follow_window(HEIGHT), []);
+    world.settle();
+    world.check();
+    assert_eq!(world.asked, 1);
+}
+
+#[test]
+fn a_terminal_that_grows_gets_a_larger_window_and_a_huge_one_the_largest() {
+    let mut world = World::new(vec![(0..10_000).collect()]);
+    for (height, limit) in [(80, 240), (250, 256), (400, 256)] {
+        let more = world.browser.follow_window(height);
+        world.queue.extend(more);
+        world.settle();
+        let list = &world.browser.lists[0];
+        assert_eq!((list.wanted, list.limit), (0, limit), "at {height}");
+        assert_eq!(world.browser.follow_window(height), [], "at {height}");
+    }
+}
+
+#[test]
 fn the_selected_run_stays_selected_when_others_arrive() {
     let mut world = World::new(vec![vec![10, 20, 30], vec![15, 25]]);
     assert_eq!(
@@ -155,7 +195,7 @@ fn the_selected_run_stays_selected_when_others_arrive() {
     world.runs[1].insert(0, 40);
     let generation = world.browser.lists[1].generation;
     // The ids here are places, so the new run takes over a name; another host's selection is not touched by that.
-    let page = Arc::new(world.page(HostId(1), 0));
+    let page = Arc::new(world.page(HostId(1), 0, 256));
     world
         .browser
         .take(HostId(1), generation, Some(page), Freshness::Live, HEIGHT);
@@ -167,7 +207,7 @@ fn the_newest_of_all_hosts_is_selected_until_somebody_chooses() {
     let names = ["slow".to_owned(), "fast".to_owned()];
     let hosts = Hosts::new(&names);
     let mut world = World::new(vec![(0..200).map(|at| 1_000 + at).collect(), vec![5]]);
-    world.browser = Browser::new(2);
+    world.browser = Browser::new(2, HEIGHT);
     let effects = world.browser.watch(&hosts, fixtures::START);
     world.queue = effects.into_iter().rev().collect();
     world.settle();

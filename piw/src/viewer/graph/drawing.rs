@@ -118,6 +118,15 @@ pub struct Path {
     pub arrow: bool,
 }
 
+impl Path {
+    /// Whether some of the path may be within an area: whether both have a row in common.
+    #[must_use]
+    pub fn reaches(&self, area: &Area) -> bool {
+        let rows = || self.points.iter().map(|point| point.y);
+        rows().any(|y| y >= area.y) && rows().any(|y| y < area.y + area.h)
+    }
+}
+
 /// A branch name on an edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {

@@ -92,6 +92,9 @@ pub fn paint(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     }
     let canvas = brush.lines();
     for label in &scene.drawing.labels {
+        if !brush.shows(label.at, &label.text) {
+            continue;
+        }
         let style = match tone(scene, &label.edges) {
             Tone::Active => scene.theme.active(),
             Tone::Taken => scene.theme.path().add_modifier(Modifier::BOLD),
@@ -144,9 +147,25 @@ impl Brush<'_, '_> {
         }
     }
 
+    /// Whether some of a text from a drawing cell on may be in view. No text is wider than it has bytes.
+    fn shows(&self, at: Point, text: &str) -> bool {
+        let end = at.x.saturating_add(i32::try_from(text.len()).unwrap_or(i32::MAX));
+        at.y >= self.view.y && at.y < self.view.y + self.view.h && at.x < self.view.x + self.view.w && end > self.view.x
+    }
+
     /// Text from a drawing cell on, at most `columns` wide, clipped to the view.
     fn text(&mut self, x: i32, y: i32, text: &str, columns: i32, style: Style) {
         use unicode_segmentation::UnicodeSegmentation;
+        if !self.shows(Point { x, y }, text) {
+            return;
+        }
+        if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            // A column each, without a look at what belongs together.
+            for (at, index) in (x..x.saturating_add(columns)).zip(0..text.len()) {
+                self.cell(at, y, &text[index..=index], style);
+            }
+            return;
+        }
         let mut at = x;
         for grapheme in text.graphemes(true) {
             let wide = width(grapheme) as i32;
@@ -176,7 +195,7 @@ impl Brush<'_, '_> {
 
     fn lines(&mut self) -> Canvas {
         let mut canvas = Canvas::new(self.view);
-        for path in &self.scene.drawing.paths {
+        for path in self.scene.drawing.paths.iter().filter(|path| path.reaches(&self.view)) {
             let tone = if path.edges.is_empty() {
                 let begun = self.scene.graph.start.is_some_and(|start| {
                     self.scene

@@ -10,6 +10,7 @@ pub mod time;
 pub mod trace;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -94,6 +95,16 @@ pub struct Inspector {
     pub scope: Scope,
     /// The step of the row that was selected last.
     pub chosen: Option<u64>,
+    /// Rows of the shown tab, while nothing has changed that they are made of.
+    kept: Option<Kept>,
+}
+
+/// Rows and what they were built for.
+#[derive(Debug, Clone)]
+struct Kept {
+    rows: Arc<[Row]>,
+    theme: Theme,
+    columns: usize,
 }
 
 impl Default for Inspector {
@@ -108,6 +119,7 @@ impl Default for Inspector {
             typing: false,
             scope: Scope::default(),
             chosen: None,
+            kept: None,
         }
     }
 }
@@ -123,10 +135,35 @@ impl Inspector {
         }
     }
 
-    /// All rows of the shown tab.
+    /// All rows of the shown tab: the kept ones, else new ones.
     #[must_use]
-    pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Vec<Row> {
-        self.build(run, theme, columns, now, None).rows
+    pub fn rows(&self, run: &Run, theme: &Theme, columns: usize, now: Millis) -> Arc<[Row]> {
+        match self.kept(theme, columns) {
+            Some(rows) => Arc::clone(rows),
+            None => self.build(run, theme, columns, now, None).rows.into(),
+        }
+    }
+
+    /// The kept rows, when they were built for this theme and width.
+    #[must_use]
+    pub fn kept(&self, theme: &Theme, columns: usize) -> Option<&Arc<[Row]>> {
+        let kept = self.kept.as_ref();
+        let fits = kept.filter(|kept| kept.columns == columns && kept.theme == *theme);
+        fits.map(|kept| &kept.rows)
+    }
+
+    /// Keeps rows that were built for everything as it is now.
+    pub fn keep(&mut self, rows: Vec<Row>, theme: &Theme, columns: usize) {
+        self.kept = Some(Kept {
+            rows: rows.into(),
+            theme: theme.clone(),
+            columns,
+        });
+    }
+
+    /// The rows may be others from now on. Whoever changes what they are made of says so.
+    pub fn forget(&mut self) {
+        self.kept = None;
     }
 
     /// What the selected row stands for, whole; without one of its own, the whole run.

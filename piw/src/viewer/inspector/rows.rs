@@ -58,7 +58,7 @@ pub struct Picked {
 }
 
 /// A line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// What it shows.
     pub line: Line<'static>,

@@ -21,9 +21,10 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::*;
 use crate::text::{REPLACEMENT, width};
 use crate::viewer::message::{Command, Content};
+use crate::viewer::run::Run;
 use crate::viewer::screen::Screen;
 use crate::viewer::theme::color::Depth;
-use crate::viewer::update::inspector_rows;
+use crate::viewer::update::{inspector_columns, inspector_rows};
 
 /// Events of one storm; there are five.
 const EVENTS: u64 = 20_000;
@@ -120,7 +121,7 @@ impl Storm {
                 self.events.pop_front();
             }
             self.events.push_back(short(&message));
-            let live = self.model.run.as_ref().is_some_and(super::super::run::Run::is_live);
+            let live = self.model.run.as_ref().is_some_and(Run::is_live);
             let effects = update(&mut self.model, message);
             self.check_effects(&effects, live);
             self.check_model(event % EVENTS_PER_COUNT == 0);
@@ -457,7 +458,18 @@ impl Storm {
             assert!(run.cursor.is_none_or(|at| at < run.positions()), "replay position");
         }
         if count {
-            let rows = inspector_rows(model).len();
+            let rows = inspector_rows(model);
+            if !model.run.as_ref().is_some_and(Run::has_clock) {
+                let mut inspector = model.inspector.clone();
+                inspector.forget();
+                let (columns, run) = (inspector_columns(model), model.run.as_ref());
+                let anew = columns.zip(run).map(|(columns, run)| {
+                    let built = inspector.build(run, &model.theme, columns, model.now, None);
+                    built.rows
+                });
+                assert!(anew.is_none_or(|anew| anew[..] == rows[..]), "the kept rows are old");
+            }
+            let rows = rows.len();
             // Nothing is laid out while there is no room for anything.
             if model.screen().is_some() && model.dirty {
                 assert!(model.inspector.selected() < rows.max(1), "selected row of {rows}");

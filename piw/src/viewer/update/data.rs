@@ -28,11 +28,11 @@ pub fn take(model: &mut Model, message: Message) -> Vec<Effect> {
         } => {
             let height = model.browser_rows();
             let changed = model.browser.take(host, generation, page, freshness, height);
-            let mut effects = model.browser.follow_window(height);
             if changed || model.run.is_none() {
-                effects.extend(open_selected(model));
+                open_selected(model).into_iter().collect()
+            } else {
+                Vec::new()
             }
-            effects
         }
         Message::Run {
             run_id,

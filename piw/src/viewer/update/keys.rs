@@ -112,6 +112,12 @@ pub fn answer(model: &mut Model, reply: Reply) -> Vec<Effect> {
 
 /// Carries out an action.
 pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
+    let effects = change(model, action);
+    model.inspector.forget();
+    effects
+}
+
+fn change(model: &mut Model, action: Action) -> Vec<Effect> {
     model.dirty = true;
     match action {
         Action::Quit => return vec![Effect::Quit],
@@ -310,11 +316,11 @@ fn move_selection(model: &mut Model, dx: i32, dy: i32) {
 pub fn select_run(model: &mut Model, index: u64) -> Vec<Effect> {
     let height = model.browser_rows();
     let changed = model.browser.select(index, height);
-    let mut effects = model.browser.follow_window(height);
     if changed {
-        effects.extend(super::data::open_selected(model));
+        super::data::open_selected(model).into_iter().collect()
+    } else {
+        Vec::new()
     }
-    effects
 }
 
 /// Selects a row of the inspector; in the Steps tab the step's node is selected in the graph.
@@ -428,6 +434,7 @@ pub fn inspect_node(model: &mut Model) {
                 .inspector
                 .toggled
                 .insert(crate::viewer::inspector::steps::key(index));
+            model.inspector.forget();
             let rows = inspector_rows(model);
             if let Some(at) = rows.iter().position(|row| row.step == Some(index)) {
                 let height = inspector_height(model);

@@ -7,6 +7,8 @@ mod mouse;
 mod open;
 mod search;
 
+use std::sync::Arc;
+
 use crossterm::event::{Event, KeyEventKind};
 
 #[cfg(test)]
@@ -27,9 +29,18 @@ use super::theme::Appearance;
 /// Applies a message.
 pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     let mut effects = match message {
-        Message::Terminal(event) => terminal(model, event),
+        // Time alone changes little: what it does change says so.
         Message::Tick(now) => tick(model, now),
-        data => data::take(model, data),
+        message => {
+            let effects = match message {
+                Message::Terminal(event) => terminal(model, event),
+                data => data::take(model, data),
+            };
+            if model.dirty {
+                model.inspector.forget();
+            }
+            effects
+        }
     };
     effects.extend(settle(model));
     effects
@@ -38,7 +49,14 @@ pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
 fn terminal(model: &mut Model, event: Event) -> Vec<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => match model.answers.take(key) {
-            Heard::Keys(pressed) => pressed.iter().flat_map(|key| keys::press(model, key)).collect(),
+            Heard::Keys(pressed) => {
+                let mut effects = Vec::new();
+                for key in &pressed {
+                    effects.extend(keys::press(model, key));
+                    model.inspector.forget();
+                }
+                effects
+            }
             Heard::Ground(ground) => {
                 recolour(model, ground);
                 Vec::new()
@@ -90,6 +108,7 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     let clock = model.run.as_ref().is_some_and(Run::has_clock) || model.browser.has_clock(model.browser_rows());
     if clock && second {
         model.dirty = true;
+        model.inspector.forget();
         if let Some(run) = &mut model.run {
             run.refresh(now);
         }
@@ -125,6 +144,7 @@ pub(super) fn seek(model: &mut Model, cursor: Option<u64>) -> Vec<Effect> {
 /// The shown position changed: selects in the inspector what belongs to it.
 pub(super) fn moved(model: &mut Model) {
     model.dirty = true;
+    model.inspector.forget();
     let Some(run) = &model.run else { return };
     let (live, step) = (run.cursor.is_none(), run.shown_step());
     model.graph.selected = None;
@@ -196,10 +216,10 @@ fn attempt(model: &Model, run: &Run) -> Option<Attempt> {
         .or_else(newest)
 }
 
-/// Rows of the inspector's tab as they are drawn.
-pub(super) fn inspector_rows(model: &Model) -> Vec<Row> {
+/// Rows of the inspector's tab as they are drawn. A handler that has changed what they are made of forgets the kept ones first.
+pub(super) fn inspector_rows(model: &Model) -> Arc<[Row]> {
     let Some((columns, run)) = inspector_columns(model).zip(model.run.as_ref()) else {
-        return Vec::new();
+        return Arc::default();
     };
     model.inspector.rows(run, &model.theme, columns, model.now)
 }
@@ -217,13 +237,16 @@ pub(super) fn inspector_height(model: &Model) -> usize {
         .map_or(1, |screen| usize::from(inside(screen.inspector).height).max(1))
 }
 
-/// After every message: asks for drawings that are missing, picks the density, follows, and keeps scroll positions in range.
+/// After every message: asks for runs and drawings that are missing, picks the density, follows, and keeps scroll positions in
+/// range.
 fn settle(model: &mut Model) -> Vec<Effect> {
     if !model.dirty {
         return Vec::new();
     }
     let mut effects = Vec::new();
     let Some(screen) = model.screen() else { return effects };
+    let height = model.browser_rows();
+    effects.extend(model.browser.follow_window(height));
     if let Some(run) = &mut model.run {
         effects.extend(run.want_drawing(model.graph.density));
         if !model.graph.chosen {
@@ -246,11 +269,14 @@ fn settle(model: &mut Model) -> Vec<Effect> {
         Tab::Steps | Tab::Conversation | Tab::Info => {}
     }
     let height = inspector_height(model);
-    if let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut()) {
+    if let Some((columns, run)) = inspector_columns(model).zip(model.run.as_mut())
+        && model.inspector.kept(&model.theme, columns).is_none()
+    {
         let built = model.inspector.build(run, &model.theme, columns, model.now, None);
-        let (rows, wanted, used) = (built.rows.len(), built.wanted, built.used);
+        let (rows, wanted, used) = (built.rows, built.wanted, built.used);
         effects.extend(run.want_documents(wanted, &used));
-        model.inspector.show(rows, height);
+        model.inspector.show(rows.len(), height);
+        model.inspector.keep(rows, &model.theme, columns);
     }
     effects
 }

@@ -324,7 +324,7 @@ fn wheel(model: &mut Model, screen: &Screen, at: Position, dx: i32, dy: i32) -> 
     if screen.browser.is_some_and(|area| area.contains(at)) {
         let height = model.browser_rows();
         model.browser.scroll(WHEEL * i64::from(dy), height);
-        return model.browser.follow_window(height);
+        return Vec::new();
     }
     if screen.inspector.contains(at) {
         let rows = inspector_rows(model).len();

@@ -366,3 +366,28 @@ pub fn attempt_node(reader: &Reader, attempt: i64) -> Result<String> {
         .optional()?
         .ok_or_else(|| QueryError::corrupt("attempt", format!("attempt {attempt} has no node")))
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::open::{open_reader, open_writer};
+
+    #[test]
+    fn a_cached_statement_serves_every_run_as_it_was_planned() {
+        let dir = tempfile::tempdir().unwrap();
+        let _writer = open_writer(dir.path(), 0, None).unwrap();
+        let reader = open_reader(dir.path()).unwrap();
+        for id in 1..4 {
+            assert_eq!(facts_by_id(&reader, id).unwrap(), None);
+        }
+        let statement = reader.prepare_cached(&format!("{FACTS} r.id = ?1")).unwrap();
+        assert_eq!(
+            statement.get_status(StatementStatus::Run),
+            3,
+            "it is the same statement"
+        );
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+}
