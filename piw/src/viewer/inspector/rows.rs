@@ -93,12 +93,14 @@ impl Hints {
         }
     }
 
-    /// How other pages are reached, after the words before it.
+    /// How the pages around items `start` to `end` of `total` are reached, as far as there are any, after the words before it.
     #[must_use]
-    pub fn pages(&self) -> String {
-        let one =
-            |key: &Option<String>, what: &str| key.as_ref().map_or_else(String::new, |key| format!("   {key} {what}"));
-        one(&self.older, "older") + &one(&self.newer, "newer")
+    pub fn pages(&self, start: u64, end: u64, total: u64) -> String {
+        let one = |there: bool, key: &Option<String>, what: &str| {
+            let key = key.as_ref().filter(|_| there);
+            key.map_or_else(String::new, |key| format!("   {key} {what}"))
+        };
+        one(start > 0, &self.older, "older") + &one(end < total, &self.newer, "newer")
     }
 }
 

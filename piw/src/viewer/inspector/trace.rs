@@ -16,7 +16,11 @@ pub fn build(rows: &mut Rows<'_>) {
         rows.push(vec![Span::styled("Nothing is recorded yet.", theme.muted())], None);
         return;
     }
-    let text = format!("events {} – {end} of {total}{}", start + 1, rows.hints.pages());
+    let text = format!(
+        "events {} – {end} of {total}{}",
+        start + 1,
+        rows.hints.pages(start, end, total)
+    );
     rows.push(vec![Span::styled(text, theme.muted())], None);
     for event in &events {
         let key = format!("trace/{}", event.seq);

@@ -230,7 +230,7 @@ impl View<'_> {
     fn state_line(&self, area: Rect) -> Line<'static> {
         let theme = self.theme;
         let mut spans = Vec::new();
-        if let Some(run) = self.run {
+        if let Some(run) = self.run.filter(|run| run.view.is_some()) {
             let (total, steps) = (run.positions(), run.step_total());
             let text = match (run.cursor, run.by_events()) {
                 (Some(cursor), false) => format!("  step {} of {total}", cursor + 1),
