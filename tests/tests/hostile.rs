@@ -379,7 +379,7 @@ fn hostile_names_in_a_definition_are_refused_in_plain_words() {
     let found = strange(following.written(), true);
     assert!(found.is_empty(), "{found:?}");
     let listed = home.piw(&["ps", "--json"]).exits(0).json();
-    assert_eq!(listed["items"], json!([]), "no such run came to be");
+    assert_eq!(listed, json!([]), "no such run came to be");
 }
 
 const SESSION: &str = "pi-session";

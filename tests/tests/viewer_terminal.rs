@@ -564,10 +564,8 @@ fn wait_until_live(viewers: &mut [Terminal]) {
 }
 
 fn run_count(home: &Home) -> usize {
-    home.piw(&["ps", "--json"]).exits(0).json()["items"]
-        .as_array()
-        .unwrap()
-        .len()
+    let listed = home.piw(&["ps", "--json"]).exits(0).json();
+    listed.as_array().unwrap().len()
 }
 
 #[test]
