@@ -627,7 +627,11 @@ fn a_hostile_conversation_is_shown_safely_and_stops_nothing() {
     viewer.wait("a key is answered", |screen| {
         screen.contains("help for the focused part")
     });
-    viewer.send(b"\x1bq");
+    viewer.send(b"\x1b");
+    viewer.wait("the help is closed", |screen| {
+        !screen.contains("help for the focused part")
+    });
+    viewer.send(b"q");
     assert_eq!(viewer.wait_for_exit(), 0);
     let found = strange(viewer.written(), true);
     assert!(found.is_empty(), "{found:?}");
