@@ -271,9 +271,9 @@ const STATES: [(&str, &str); 21] = [
     ("stale", "stale · reconnecting: attempt 3 in 2.0s"),
     ("server_never_there", "disconnected"),
     ("blocked", "disconnected"),
-    ("disconnected", "0.2.0"),
+    ("disconnected", "this client is version 0.1.0"),
     ("capture_failed", "✗ capture failed"),
-    ("talk_live", "◉ recording"),
+    ("talk_live", "◉ writing"),
 ];
 
 #[test]
