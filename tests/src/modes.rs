@@ -39,10 +39,16 @@ impl Modes {
                 modes.cut = rest.is_empty();
                 continue;
             };
-            let Some(end) = body.iter().position(|byte| (0x40..=0x7e).contains(byte)) else {
+            // CAN and ESC end a sequence that was cut.
+            let ends = |byte: &u8| matches!(byte, 0x18 | 0x1b | 0x40..=0x7e);
+            let Some(end) = body.iter().position(ends) else {
                 modes.cut = true;
                 break;
             };
+            if body[end] < 0x40 {
+                rest = &body[end..];
+                continue;
+            }
             modes.take(&body[..end], body[end]);
             rest = &body[end + 1..];
         }
@@ -90,5 +96,7 @@ mod tests {
         let tidy = Modes::after(b"\x1b[?2026h\x1b[1mbold\x1b[0m\x1b[?2026l\x1b]52;c;AA==\x07");
         assert_eq!(tidy, Modes::untouched());
         assert!(Modes::after(b"\x1b[?20").cut);
+        let ended = Modes::after(b"\x1b[?25l\x1b[38;2;1\x18\x1b[?25h\x1b[?10\x1b[0m");
+        assert_eq!(ended, Modes::untouched());
     }
 }

@@ -7,14 +7,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use futures_util::{SinkExt, StreamExt};
+use piw_protocol::canonical;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::Message;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use piw_protocol::websocket::tokio_tungstenite::{WebSocketStream, client_async};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::home::{Home, piw_binary};
 use crate::wait::DEADLINE;
+
+/// A request as the protocol wants it, as the one line that a frame is.
+///
+/// # Panics
+/// When the payload has no canonical form.
+#[must_use]
+pub fn request(id: &str, operation: &str, run_id: Option<&str>, payload: &Value) -> String {
+    let mut request = json!({
+        "schema": "pi-workflows.client.v1", "type": "request", "requestId": id, "clientId": "raw",
+        "operation": operation, "idempotencyKey": id, "payload": payload,
+    });
+    if let Some(run_id) = run_id {
+        request["runId"] = json!(run_id);
+    }
+    String::from_utf8(canonical::to_vec(&request).expect("a canonical form")).expect("JSON is text")
+}
 
 /// A running `piw serve`; ended with the test.
 #[derive(Debug)]

@@ -1,9 +1,14 @@
 //! `piw` in a pseudo-terminal: what a user would see, and pictures of it.
 
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 
 use crate::home::{Home, piw_binary};
@@ -17,8 +22,32 @@ pub struct Terminal {
     before: String,
     input: Box<dyn std::io::Write + Send>,
     output: Receiver<(Instant, Vec<u8>)>,
+    reading: Arc<Reading>,
     parser: vt100::Parser,
     written: Vec<u8>,
+}
+
+/// Whether anybody reads what the program writes.
+#[derive(Default)]
+struct Reading {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Reading {
+    fn set(&self, stopped: bool) {
+        *self.stopped.lock().expect("nobody panics with the lock") = stopped;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let stopped = self.stopped.lock().expect("nobody panics with the lock");
+        drop(
+            self.changed
+                .wait_while(stopped, |stopped| *stopped)
+                .expect("nobody panics with the lock"),
+        );
+    }
 }
 
 impl Terminal {
@@ -80,12 +109,15 @@ impl Terminal {
         let mut reader = pair.master.try_clone_reader().expect("a reader of the pseudo-terminal");
         let input = pair.master.take_writer().expect("a writer of the pseudo-terminal");
         let (send, output) = channel();
+        let reading = Arc::new(Reading::default());
+        let may_read = Arc::clone(&reading);
         std::thread::spawn(move || {
             let mut buffer = [0; 1 << 16];
             while let Ok(count) = reader.read(&mut buffer) {
                 if count == 0 || send.send((Instant::now(), buffer[..count].to_vec())).is_err() {
                     break;
                 }
+                may_read.wait();
             }
         });
         Self {
@@ -95,6 +127,7 @@ impl Terminal {
             before,
             input,
             output,
+            reading,
             parser: vt100::Parser::new(cells(rows), cells(cols), 0),
             written: Vec::new(),
         }
@@ -121,6 +154,37 @@ impl Terminal {
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = self.pid().expect("the program runs");
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("the program runs");
+    }
+
+    /// Stops reading what the program writes, as a terminal does that is stopped itself. Something that is on its way may
+    /// still be read.
+    pub fn stop_reading(&self) {
+        self.reading.set(true);
+    }
+
+    /// Reads again.
+    pub fn read_again(&self) {
+        self.reading.set(false);
+    }
+
+    /// Whether the terminal has no room for what the program writes, and had none for a while.
+    ///
+    /// # Panics
+    /// When the terminal is gone.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let room = PollTimeout::from(150_u8);
+        let end = self.open_end();
+        let mut watched = [PollFd::new(end.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut watched, room).expect("a terminal can be polled") == 0
+    }
+
+    /// The program's end of the terminal.
+    fn open_end(&self) -> File {
+        let name = self.master.tty_name().expect("a pseudo-terminal has a name");
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NOCTTY);
+        options.open(name).expect("the terminal opens")
     }
 
     /// Resizes the terminal.
@@ -187,7 +251,14 @@ impl Terminal {
     /// # Panics
     /// When the screen does not show it.
     pub fn click(&mut self, text: &str) {
-        let (column, row) = self.place(text);
+        self.click_at(self.place(text));
+    }
+
+    /// Clicks on a cell: column and row, from 1.
+    ///
+    /// # Panics
+    /// When the terminal is gone.
+    pub fn click_at(&mut self, (column, row): (usize, usize)) {
         self.send(format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m").as_bytes());
     }
 
@@ -202,7 +273,11 @@ impl Terminal {
     }
 
     /// Column and row, from 1, of the first place that shows `text`.
-    fn place(&self, text: &str) -> (usize, usize) {
+    ///
+    /// # Panics
+    /// When the screen does not show it.
+    #[must_use]
+    pub fn place(&self, text: &str) -> (usize, usize) {
         let screen = self.screen();
         let found = screen.lines().enumerate().find_map(|(row, line)| {
             let (before, _) = line.split_once(text)?;

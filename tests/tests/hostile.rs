@@ -5,8 +5,12 @@
 
 use std::os::unix::ffi::OsStringExt;
 
+use piw_protocol::client::{Client, ClientOptions, UnixConnector};
+use piw_protocol::session::{RecordedEntry, RecordedEvent, SegmentEnd, SessionEvent};
 use piw_tests::home::{Home, Printed};
+use piw_tests::session::{self, Fixture, Target};
 use piw_tests::terminal::{Terminal, strange};
+use serde_json::{Value, json};
 
 /// What everything below is called, says and fails with, as a JavaScript string: CSI, OSC 0, 8 and 52, DCS, APC, C1, bidi overrides
 /// and isolates, zero-width and variation selectors, tags, a flood of marks, tab, CR, wide characters.
@@ -248,7 +252,7 @@ fn following_a_run_in_a_terminal_is_safe() {
 /// Opens everything in every tab.
 fn explore(viewer: &mut Terminal) {
     viewer.send(b"\t");
-    for tab in [b"1", b"2", b"3", b"4"] {
+    for tab in [b"1", b"2", b"3", b"4", b"5"] {
         viewer.send(tab);
         viewer.send(b"g");
         // Opening a row adds rows below it, so this reaches new ones too.
@@ -314,4 +318,322 @@ fn huge_values_do_not_stop_the_viewer() {
     viewer.send(b"q");
     viewer.wait_for_exit();
     assert!(strange(viewer.written(), true).is_empty());
+}
+
+/// Definitions whose node ids, mounts, exits or edges are hostile, with the word that names the place.
+fn hostile_ids() -> Vec<(String, &'static str)> {
+    let workflow = |nodes: &str, start: &str, edges: &str| {
+        format!(
+            r#"import {{ compute, defineWorkflow }} from "piw";
+const evil = {EVIL}; const long = "L".repeat(100_000); const pass = compute({{ run: () => 1 }});
+export default defineWorkflow({{ name: "ids", startAt: {start}, nodes: {nodes}, edges: {edges} }});"#
+        )
+    };
+    vec![
+        (workflow("{ [evil]: pass }", "evil", "[]"), "EVIL"),
+        (workflow("{ ['a\\u202eEVIL']: pass }", "'a\\u202eEVIL'", "[]"), "EVIL"),
+        (workflow("{ ['a\\u200bEVIL']: pass }", "'a\\u200bEVIL'", "[]"), "EVIL"),
+        (workflow("{ ['a\\u001b]0;EVIL\\u0007']: pass }", "'a'", "[]"), "EVIL"),
+        (workflow("{ [long]: pass }", "long", "[]"), "100000"),
+        (workflow("{ a: pass }", "evil", "[]"), "EVIL"),
+        (workflow("{ a: pass }", "long", "[]"), "LLL"),
+        (workflow("{ a: pass }", "'a'", "[{ from: evil, to: 'a' }]"), "EVIL"),
+        (workflow("{ a: pass }", "'a'", "[{ from: 'a', to: evil }]"), "EVIL"),
+        (
+            workflow(
+                "{ a: pass }",
+                "'a'",
+                "[{ from: 'a', switch: { on: evil, cases: { x: 'a' } } }]",
+            ),
+            "EVIL",
+        ),
+        (workflow("{ a: pass, [evil]: { type: evil } }", "'a'", "[]"), "EVIL"),
+    ]
+}
+
+#[test]
+fn hostile_names_in_a_definition_are_refused_in_plain_words() {
+    let home = Home::new();
+    for (source, said) in hostile_ids() {
+        home.workflow("ids", &source);
+        for command in [
+            &["check", "ids"][..],
+            &["check", "ids", "--json"],
+            &["run", "ids"],
+            &["run", "ids", "--detach", "--json"],
+            &["workflows"],
+            &["workflows", "--json"],
+        ] {
+            let printed = home.piw(command);
+            clean(&command.join(" "), &printed);
+            if command[0] == "workflows" {
+                continue;
+            }
+            assert_ne!(printed.code, Some(0), "{command:?} of {source}");
+            let told = format!("{}{}", printed.stdout, printed.stderr);
+            assert!(told.contains(said), "{command:?} of {source}: {told}");
+        }
+    }
+    let mut following = Terminal::start(&home, &["run", "ids"], 40, 120);
+    assert_ne!(following.wait_for_exit(), 0);
+    let found = strange(following.written(), true);
+    assert!(found.is_empty(), "{found:?}");
+    let listed = home.piw(&["ps", "--json"]).exits(0).json();
+    assert_eq!(listed, json!([]), "no such run came to be");
+}
+
+const SESSION: &str = "pi-session";
+
+/// Runs until it is let go, bound to a session.
+const BOUND: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "bound",
+  title: "A bound run",
+  startAt: "first",
+  nodes: { first: compute({ run: () => 1 }), second: compute({ run: () => 2 }) },
+  edges: [{ from: "first", to: "second" }],
+});
+"#;
+
+/// [`EVIL`] itself, without the flood of marks.
+fn evil_text() -> String {
+    let literal = EVIL.split("\" + \"").next().unwrap().trim_matches('"');
+    serde_json::from_str(&format!("\"{literal}\"")).unwrap()
+}
+
+fn nested(levels: usize, inner: Value) -> Value {
+    (0..levels).fold(inner, |value, level| {
+        if level % 2 == 0 {
+            json!([value])
+        } else {
+            json!({ "EVIL\u{1b}[2J": value })
+        }
+    })
+}
+
+/// Markdown that wants as much as it can get.
+fn greedy_markdown() -> Vec<(&'static str, String)> {
+    let row = |cell: &str, cells: usize| format!("|{}\n", format!("{cell}|").repeat(cells));
+    let table = row("EVIL\u{1b}[31m", 400) + &row("---", 400) + &row("x\u{202e}y", 400).repeat(3_000);
+    let code = |language: &str, line: &str| format!("```{language}\n{}\n```\n", line.repeat(3_000_000 / line.len()));
+    vec![
+        ("quotes", "> ".repeat(20_000) + "EVIL\u{1b}[31m"),
+        (
+            "lists",
+            (0..3_000)
+                .map(|level| format!("{}- EVIL\u{9b}2J\n", "  ".repeat(level % 400)))
+                .collect(),
+        ),
+        ("one list in another", "- ".repeat(20_000) + "x"),
+        ("table", table),
+        (
+            "rust",
+            code(
+                "rust",
+                "fn evil<'a>(x: &'a str) -> Result<(), \u{1b}[31m> { /* ( [ { \"\\\"\" */ }\n",
+            ),
+        ),
+        (
+            "typescript",
+            code(
+                "ts",
+                "const x = `${`${(((((((a < b > c)))))))}`}` as unknown as /re[/]x/;\n",
+            ),
+        ),
+        (
+            "one line of code",
+            format!("```js\n{}\n```\n", "((((a=>{`${".repeat(250_000)),
+        ),
+        (
+            "perl",
+            code("perl", "s{([^{}]*)}{qq{$1}}gex; m/(?:(a*)*)*b/; y/\u{202e}/x/;\n"),
+        ),
+        (
+            "html",
+            code("html", "<script>/*<style><!-- EVIL --><svg onload=\"\u{1b}\">\n"),
+        ),
+        ("brackets", "[".repeat(100_000) + &"](x)".repeat(100_000)),
+        ("stars", "*a **b ".repeat(50_000)),
+        ("ticks", (1..900).map(|count| "`".repeat(count) + " ").collect()),
+        ("links", "[EVIL](http://x/\u{1b}]8;;\u{7} \"t\") ".repeat(20_000)),
+        (
+            "references",
+            (0..30_000).map(|at| format!("[{at}]: /{at}\n")).collect::<String>() + &"[1] ".repeat(30_000),
+        ),
+        ("entities", "&#27;[31m&#x202e;&#155;&amp;&#0; ".repeat(5_000)),
+        ("html blocks", "<div>\u{1b}[2J<b>\n".repeat(20_000)),
+        ("headings", "# EVIL\u{1b}c\n".repeat(20_000)),
+    ]
+}
+
+/// A conversation in which every text is hostile and every value larger than anybody wants.
+fn hostile_conversation(begin: i64) -> Fixture {
+    let evil = evil_text();
+    let text = |role: &str, text: &str| json!({"message": {"role": role, "content": [{"type": "text", "text": text}]}});
+    let mut contents = vec![
+        (
+            "message".to_owned(),
+            json!({"message": {"role": "user", "content": evil}}),
+        ),
+        (
+            "message".to_owned(),
+            json!({"message": {"role": "assistant", "errorMessage": evil, "content": [
+                {"type": "thinking", "thinking": format!("{evil}\n").repeat(200)},
+                {"type": "text", "text": format!("# {evil}\n\n- {evil}\n\n```{evil}\n{evil}\n```\n")},
+                {"type": "toolCall", "id": evil, "name": evil, "arguments": {evil.as_str(): [evil, nested(40, json!(evil))]}},
+                {"type": evil, "data": evil},
+            ]}}),
+        ),
+        (
+            "message".to_owned(),
+            json!({"message": {"role": "toolResult", "toolName": evil, "isError": true, "content": [{"type": "text", "text": format!("{evil}\n").repeat(30)}]}}),
+        ),
+        (
+            evil.chars().take(60).collect(),
+            json!({"customType": evil, "content": evil, evil.as_str(): evil}),
+        ),
+        (
+            "message".to_owned(),
+            json!({"message": {"role": evil, "content": {evil.as_str(): evil}}}),
+        ),
+        ("message".to_owned(), text("assistant", &"L".repeat(10_000_000))),
+        (
+            "message".to_owned(),
+            text("toolResult", &"\u{1b}[31mR".repeat(1_500_000)),
+        ),
+        (
+            "message".to_owned(),
+            text("toolResult", &"line of a result\n".repeat(500_000)),
+        ),
+        (
+            "message".to_owned(),
+            // Deep and large, so that it is uploaded as it is.
+            json!({"message": {"role": "assistant", "content": [
+                {"type": "toolCall", "id": "c", "name": "deep", "arguments": nested(110, json!("D".repeat(300_000)))},
+            ]}}),
+        ),
+        (
+            "message".to_owned(),
+            json!({"message": {"role": "assistant", "content": [
+                {"type": "toolCall", "id": "c", "name": "wide", "arguments": (0..20_000).map(|at| (format!("EVIL\u{202e}{at}"), json!([at, {"k": evil}]))).collect::<serde_json::Map<_, _>>()},
+            ]}}),
+        ),
+    ];
+    contents.extend(
+        greedy_markdown()
+            .into_iter()
+            .map(|(_, markdown)| ("message".to_owned(), text("assistant", &markdown))),
+    );
+    let at = |index: usize| piw_state::query::rfc3339(begin + index as i64 * 10);
+    let mut events = vec![SessionEvent::TurnStart { turn: 0 }];
+    let mut entries = Vec::new();
+    for (index, (kind, content)) in contents.into_iter().enumerate() {
+        let entry_id = format!("EVIL\u{1b}[2J\u{202e}{index}");
+        events.push(SessionEvent::Entry {
+            entry_id: entry_id.clone(),
+        });
+        entries.push(RecordedEntry {
+            at: at(index),
+            entry_id,
+            kind,
+            content,
+            uploaded: None,
+        });
+    }
+    // What is being written, and what did not end.
+    events.extend([
+        SessionEvent::MessageStart {
+            role: evil.chars().take(60).collect(),
+        },
+        SessionEvent::Thinking { delta: evil.clone() },
+        SessionEvent::Text {
+            delta: format!("{evil}\n{}", "x".repeat(12_000)),
+        },
+        SessionEvent::ToolStart {
+            call_id: "EVIL\u{1b}[2J".to_owned(),
+            tool: evil.chars().take(60).collect(),
+            args: json!({evil.as_str(): nested(40, json!(evil))}),
+        },
+    ]);
+    let events = events.into_iter().enumerate();
+    Fixture {
+        events: events
+            .map(|(index, what)| RecordedEvent { at: at(index), what })
+            .collect(),
+        entries,
+    }
+}
+
+/// Records everything into the run, one entry with each batch, and closes the segment as failed for a hostile reason.
+fn record(home: &Home, run_id: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let socket = home.state().join("server/server.sock");
+        let options = ClientOptions {
+            client_id: "recorder".to_owned(),
+            ..ClientOptions::default()
+        };
+        let client = Client::start(UnixConnector::new(socket), options);
+        let fixture = hostile_conversation(jiff::Timestamp::now().as_millisecond());
+        let mut batches = fixture.batches(&Target::new(run_id, SESSION), 1);
+        batches.last_mut().unwrap().end = Some(SegmentEnd {
+            failed: true,
+            reason: Some(evil_text()),
+        });
+        for batch in batches {
+            session::send(&client, batch).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_hostile_conversation_is_shown_safely_and_stops_nothing() {
+    let home = Home::new();
+    home.workflow("bound", BOUND);
+    let started = home
+        .piw(&["run", "bound", "--session", SESSION, "--detach", "--json"])
+        .exits(0)
+        .json();
+    let run_id = started["runId"].as_str().unwrap().to_owned();
+    home.wait_for_end(&run_id);
+    record(&home, &run_id);
+    for command in [
+        &["show", &run_id][..],
+        &["show", &run_id, "--json"],
+        &[&run_id, "--once"],
+    ] {
+        clean(&command.join(" "), &home.piw(command).exits(0));
+    }
+    let mut viewer = Terminal::start(&home, &[&run_id], 50, 160);
+    viewer.wait("the run is shown", |screen| screen.contains("A bound run"));
+    explore(&mut viewer);
+    // Entry by entry, newest first: each is fetched, opened, and shown raw.
+    viewer.send(b"4Z");
+    viewer.wait("the conversation is shown", |screen| {
+        screen.contains("capture failed") || screen.contains("EVIL")
+    });
+    for _ in 0..80 {
+        viewer.send(b"\r\x1b[5~");
+    }
+    viewer.send(b"g");
+    viewer.wait("the beginning is shown", |screen| screen.contains("capture failed"));
+    // Back in time through what was recorded.
+    viewer.send(b"Z[[[[[[[[L");
+    viewer.send(b"?");
+    viewer.wait("a key is answered", |screen| {
+        screen.contains("help for the focused part")
+    });
+    viewer.send(b"\x1b");
+    viewer.wait("the help is closed", |screen| {
+        !screen.contains("help for the focused part")
+    });
+    viewer.send(b"q");
+    assert_eq!(viewer.wait_for_exit(), 0);
+    let found = strange(viewer.written(), true);
+    assert!(found.is_empty(), "{found:?}");
+    assert!(String::from_utf8_lossy(viewer.written()).contains("EVIL"));
 }

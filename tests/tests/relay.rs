@@ -7,13 +7,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use piw_protocol::canonical;
 use piw_protocol::websocket::MESSAGES_PER_SECOND;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::Message;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use piw_protocol::websocket::tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use piw_tests::home::Home;
-use piw_tests::relay::{RawClient, Served, resident_kib};
+use piw_tests::relay::{RawClient, Served, request, resident_kib};
 use piw_tests::terminal::Terminal;
 use piw_tests::{wait, workflows};
 use serde_json::{Value, json};
@@ -34,18 +33,6 @@ fn finished(home: &Home, name: &str) -> String {
         (last == "runner.exited").then_some(())
     });
     run_id
-}
-
-/// A request as the protocol wants it.
-fn request(id: &str, operation: &str, run_id: Option<&str>, payload: &Value) -> String {
-    let mut request = json!({
-        "schema": "pi-workflows.client.v1", "type": "request", "requestId": id, "clientId": "raw",
-        "operation": operation, "idempotencyKey": id, "payload": payload,
-    });
-    if let Some(run_id) = run_id {
-        request["runId"] = json!(run_id);
-    }
-    String::from_utf8(canonical::to_vec(&request).unwrap()).unwrap()
 }
 
 #[test]

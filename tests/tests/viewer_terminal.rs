@@ -108,6 +108,81 @@ fn every_end_leaves_the_terminal_as_it_was() {
     }
 }
 
+/// Has the viewer draw until the terminal, which does not read, has no room any more.
+fn fill(terminal: &mut Terminal) {
+    terminal.stop_reading();
+    wait::until("the terminal is full", || {
+        // Every size is a whole frame. The keys open and close the help.
+        for (rows, cols) in [(60, 200), (40, 120)] {
+            terminal.resize(rows, cols);
+            terminal.send(b"?");
+        }
+        terminal.is_full().then_some(())
+    });
+}
+
+/// Nothing can be written to such a terminal, the sequences that give it back included, until what it has not read is given up.
+#[test]
+fn a_terminal_that_does_not_read_keeps_nobody_from_ending_the_viewer() {
+    let home = Home::new();
+    let run_id = finished(&home, "quick", QUICK);
+    let ends: [(&str, &[u8], Option<Signal>, u32); 5] = [
+        ("SIGTERM", b"", Some(Signal::SIGTERM), 143),
+        ("SIGHUP", b"", Some(Signal::SIGHUP), 129),
+        ("SIGINT", b"", Some(Signal::SIGINT), 130),
+        ("Ctrl-C", b"\x03", None, 0),
+        ("SIGTERM without a server", b"", Some(Signal::SIGTERM), 143),
+    ];
+    for (name, keys, signal, code) in ends {
+        let mut terminal = opened(&home, &run_id);
+        assert_taken(&terminal);
+        fill(&mut terminal);
+        if name.ends_with("without a server") {
+            home.kill_server();
+        }
+        terminal.send(keys);
+        if let Some(signal) = signal {
+            terminal.signal(signal);
+        }
+        assert_eq!(terminal.wait_for_exit(), code, "{name}");
+        assert!(terminal.is_as_before(), "{name}: {}", terminal.discipline());
+        assert_ne!(
+            Modes::after(terminal.written()),
+            Modes::untouched(),
+            "{name}: nothing was read"
+        );
+        terminal.read_again();
+        assert_eq!(terminal.wait_for_exit(), code);
+        assert_sane(&terminal, name);
+    }
+}
+
+#[test]
+fn a_terminal_that_reads_again_gets_the_newest_state() {
+    let home = Home::new();
+    let run_id = asking(&home);
+    let mut terminal = Terminal::start(&home, &[&run_id], 40, 120);
+    terminal.wait("the run can be answered", |screen| {
+        screen.contains("a answer") && screen.contains("live")
+    });
+    fill(&mut terminal);
+    let _ = home.piw(&["answer", &run_id, "\"the newest\""]).exits(0);
+    home.wait_for_status(&run_id, &["completed"]);
+    terminal.read_again();
+    let is_newest = |screen: &str| screen.contains("✓ completed") && !screen.contains("Help");
+    let mut again = Terminal::start(&home, &[&run_id], 40, 120);
+    again.wait("another viewer shows it", is_newest);
+    again.settle();
+    // The help may be open: a key went for every size.
+    terminal.send(b"\x1b");
+    terminal.wait("the newest state is shown", is_newest);
+    terminal.settle();
+    assert_eq!(terminal.screen(), again.screen(), "whole, with nothing left over");
+    terminal.send(b"q");
+    assert_eq!(terminal.wait_for_exit(), 0);
+    assert_sane(&terminal, "reading again");
+}
+
 /// A real shell with job control: it is told that its job stopped, has a terminal as before, and `fg` brings the viewer back.
 #[test]
 fn a_shell_gets_its_terminal_while_the_viewer_is_stopped() {
@@ -413,6 +488,186 @@ fn a_dialog_from_before_sends_nothing_while_stale_and_keeps_what_was_typed() {
         view["state"]["finalOutput"], "typed before",
         "what was kept can be sent"
     );
+}
+
+/// Its effect is being applied until its runner is killed.
+const DEPLOY: &str = r#"
+import { defineWorkflow, manualEffect, shell } from "piw";
+export default defineWorkflow({
+  name: "deploy",
+  title: "A deployment",
+  startAt: "send",
+  nodes: {
+    send: shell({
+      effect: manualEffect("release"),
+      exec: () => ({ command: "sh", args: ["-c", "echo ran >> ran.txt; [ -e go ] || sleep 600"] }),
+    }),
+  },
+  edges: [],
+});
+"#;
+
+const FAILING: &str = r#"
+import { compute, defineWorkflow } from "piw";
+export default defineWorkflow({
+  name: "failing",
+  title: "A failure",
+  startAt: "fail",
+  nodes: { fail: compute({ run: () => { throw new Error("on purpose"); } }) },
+  edges: [],
+});
+"#;
+
+fn ran(home: &Home) -> usize {
+    let told = fs::read_to_string(home.project().join("ran.txt")).unwrap_or_default();
+    told.lines().count()
+}
+
+/// A run that can be resumed, one that can be restarted, and one with an effect to review.
+fn resumable_restartable_reviewable(home: &Home) -> [String; 3] {
+    home.workflow("deploy", DEPLOY);
+    let started = home.piw(&["run", "deploy", "--detach", "--json"]).exits(0).json();
+    let reviewable = started["runId"].as_str().unwrap().to_owned();
+    wait::until("the effect is being applied", || (ran(home) == 1).then_some(()));
+    kill_and_wait(home.runner_pid());
+    home.wait_for_status(&reviewable, &["ambiguous"]);
+    let resumable = asking(home);
+    let _ = home.piw(&["pause", &resumable]).exits(0);
+    home.wait_for_status(&resumable, &["paused"]);
+    home.workflow("failing", FAILING);
+    let failed = home.piw(&["run", "failing", "--json"]).json();
+    [resumable, failed["runId"].as_str().unwrap().to_owned(), reviewable]
+}
+
+/// Key and button of each control in the order of [`resumable_restartable_reviewable`], and what stands in its dialog.
+const LATER: [(&[u8], &str, &str); 3] = [
+    (b"r", "r resume", "there is none"),
+    (b"R", "R restart", "Sure?"),
+    (b"e", "e review", "Did it happen?"),
+];
+
+fn wait_until_stale(viewers: &mut [Terminal]) {
+    for viewer in viewers {
+        viewer.wait("the view is stale", |screen| {
+            screen.contains("stale · reconnecting: attempt ")
+        });
+    }
+}
+
+fn wait_until_live(viewers: &mut [Terminal]) {
+    for (viewer, (_, button, _)) in viewers.iter_mut().zip(LATER) {
+        let lost = ["stale", "reconnecting", "disconnected"];
+        viewer.wait("the view is live and offers its control", |screen| {
+            screen.contains(button) && lost.iter().all(|word| !screen.contains(word))
+        });
+    }
+}
+
+fn run_count(home: &Home) -> usize {
+    let listed = home.piw(&["ps", "--json"]).exits(0).json();
+    listed.as_array().unwrap().len()
+}
+
+#[test]
+fn a_stale_view_resumes_restarts_and_reviews_nothing_and_a_live_one_does() {
+    let home = Home::new();
+    let runs = resumable_restartable_reviewable(&home);
+    let state = || runs.each_ref().map(|run_id| revisions(&home, run_id));
+    let before = state();
+    let mut viewers = runs.each_ref().map(|run_id| Terminal::start(&home, &[run_id], 40, 120));
+    wait_until_live(&mut viewers);
+    let buttons: Vec<(usize, usize)> = viewers
+        .iter()
+        .zip(LATER)
+        .map(|(viewer, (_, button, _))| viewer.place(button))
+        .collect();
+    home.kill_server();
+    wait_until_stale(&mut viewers);
+    for ((viewer, (key, button, dialog)), at) in viewers.iter_mut().zip(LATER).zip(buttons) {
+        assert!(
+            !viewer.screen().contains(button),
+            "{button} is not on offer: {}",
+            viewer.screen()
+        );
+        // What was a button is none; the key after the click tells that both were taken.
+        viewer.click_at(at);
+        viewer.send(key);
+        viewer.wait(&format!("{button} is refused"), |screen| screen.contains(STALE));
+        assert!(!viewer.screen().contains(dialog), "{button}: {}", viewer.screen());
+        // The palette offers every action by name.
+        viewer.wait("the words are gone again", |screen| !screen.contains(STALE));
+        viewer.send(b":");
+        viewer.send(&button.as_bytes()[2..]);
+        let typed = format!(": {}", &button[2..]);
+        viewer.wait("the palette is open", |screen| screen.contains(&typed));
+        viewer.send(b"\r");
+        viewer.wait(&format!("{button} is refused in the palette"), |screen| {
+            screen.contains(STALE)
+        });
+        assert!(!viewer.screen().contains(dialog), "{button}: {}", viewer.screen());
+    }
+    let _ = home.piw(&["server", "start"]).exits(0);
+    wait_until_live(&mut viewers);
+    assert_eq!(state(), before, "nothing was sent");
+    assert_eq!(run_count(&home), 3, "no run was made");
+
+    let [resuming, restarting, reviewing] = &mut viewers;
+    resuming.send(b"r");
+    home.wait_for_status(&runs[0], &["waiting"]);
+    restarting.send(b"R");
+    restarting.wait("it asks first", |screen| screen.contains("Sure?"));
+    restarting.send(b"y");
+    wait::until("a new run was made", || (run_count(&home) == 4).then_some(()));
+    fs::write(home.project().join("go"), "").unwrap();
+    reviewing.click("e review");
+    reviewing.wait("it asks", |screen| screen.contains("Did it happen?"));
+    reviewing.send(b"dy");
+    home.wait_for_status(&runs[2], &["completed"]);
+    assert_eq!(ran(&home), 2, "it was done again, once");
+}
+
+#[test]
+fn dialogs_from_before_restart_and_review_nothing_while_stale() {
+    let home = Home::new();
+    let runs = resumable_restartable_reviewable(&home);
+    let state = || runs.each_ref().map(|run_id| revisions(&home, run_id));
+    let before = state();
+    let mut viewers = runs.each_ref().map(|run_id| Terminal::start(&home, &[run_id], 40, 120));
+    wait_until_live(&mut viewers);
+    let [_, restarting, reviewing] = &mut viewers;
+    restarting.send(b"R");
+    restarting.wait("it asks first", |screen| screen.contains("Sure?"));
+    reviewing.send(b"ed");
+    reviewing.wait("it asks once more", |screen| screen.contains("happened twice"));
+    home.kill_server();
+    wait_until_stale(&mut viewers[1..]);
+    let [_, restarting, reviewing] = &mut viewers;
+    for (viewer, dialog) in [(&mut *restarting, "Sure?"), (&mut *reviewing, "happened twice")] {
+        viewer.send(b"y");
+        viewer.wait("the key is refused", |screen| screen.contains(STALE));
+        viewer.wait("the words are gone again", |screen| !screen.contains(STALE));
+        viewer.click("[y]");
+        viewer.wait("the button is refused", |screen| screen.contains(STALE));
+        assert!(
+            viewer.screen().contains(dialog),
+            "the dialog stays: {}",
+            viewer.screen()
+        );
+    }
+    let _ = home.piw(&["server", "start"]).exits(0);
+    for viewer in &mut viewers[1..] {
+        viewer.wait("live again", |screen| !screen.contains("stale"));
+    }
+    assert_eq!(state(), before, "nothing was sent");
+    assert_eq!(run_count(&home), 3);
+    let [_, restarting, reviewing] = &mut viewers;
+    fs::write(home.project().join("go"), "").unwrap();
+    for viewer in [restarting, reviewing] {
+        viewer.send(b"y");
+    }
+    wait::until("a new run was made", || (run_count(&home) == 4).then_some(()));
+    home.wait_for_status(&runs[2], &["completed"]);
+    assert_eq!(ran(&home), 2);
 }
 
 /// Nobody closes the connection of a stopped server: silence is what tells.

@@ -1,6 +1,7 @@
 //! The connection of one command: starts the server when needed, runs the client, names runs.
 
 use std::future::Future;
+use std::time::Duration;
 
 use piw_protocol::client::{Client, ClientError, ClientOptions, UnixConnector};
 use piw_protocol::content::Verified;
@@ -18,6 +19,9 @@ use crate::failure::{Exit, Failure};
 use crate::question::Question;
 use crate::remote::{Host, Reaper};
 use crate::text;
+
+/// How long the end of a viewer waits for what it computes or writes on other threads: enough to save a setting.
+pub const GRACE: Duration = Duration::from_millis(500);
 
 /// A connected client and the runtime that it lives on.
 #[derive(Debug)]
@@ -259,6 +263,14 @@ impl Session {
     /// Runs a future on the session's runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    /// Ends the session. Work on other threads that takes longer than [`GRACE`] is left behind; dropping the session would wait
+    /// for it.
+    pub fn end(self) {
+        let Self { runtime, client } = self;
+        drop(client);
+        runtime.shutdown_timeout(GRACE);
     }
 
     /// Makes a call and turns its error into a failure.

@@ -38,17 +38,17 @@ pub fn run(args: View) -> Outcome {
         return Ok(Exit::Done);
     }
     match &hosts[..] {
-        [] => on_one(String::new(), &local()?, args),
+        [] => on_one(String::new(), local()?, args),
         [host] => {
             eprintln!("connecting to {} …", text::clean(&host.name));
             let session = session::connect_to(host, &args.remote_piw, &reaper, ClientOptions::impatient())?;
-            on_one(host.name.clone(), &session, args)
+            on_one(host.name.clone(), session, args)
         }
         several => on_several(several, &reaper, &args),
     }
 }
 
-fn on_one(name: String, session: &Session, args: View) -> Outcome {
+fn on_one(name: String, session: Session, args: View) -> Outcome {
     let run_id = args.run_id.as_deref().map(|given| session.run_id(given)).transpose()?;
     let options = ViewerOptions {
         hosts: vec![(name, session.client().clone())],
@@ -56,7 +56,9 @@ fn on_one(name: String, session: &Session, args: View) -> Outcome {
         theme: args.theme,
         ascii: args.ascii,
     };
-    session.block_on(show(options))
+    let ended = session.block_on(show(options));
+    session.end();
+    ended
 }
 
 /// A host that cannot be reached is shown as such; the others do not wait for it.
@@ -65,7 +67,7 @@ fn on_several(hosts: &[Host], reaper: &Reaper, args: &View) -> Outcome {
         return Err(Failure::usage(ONE_HOST));
     }
     let runtime = session::runtime()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let start = |host: &Host| host.start(&args.remote_piw, reaper, ClientOptions::default());
         show(ViewerOptions {
             hosts: hosts.iter().map(|host| (host.name.clone(), start(host))).collect(),
@@ -74,7 +76,9 @@ fn on_several(hosts: &[Host], reaper: &Reaper, args: &View) -> Outcome {
             ascii: args.ascii,
         })
         .await
-    })
+    });
+    runtime.shutdown_timeout(session::GRACE);
+    ended
 }
 
 async fn show(options: ViewerOptions) -> Outcome {

@@ -61,6 +61,17 @@ pub enum Action {
     Suspend,
 }
 
+impl Action {
+    /// Whether it changes the run on the server.
+    #[must_use]
+    pub const fn is_control(self) -> bool {
+        matches!(
+            self,
+            Self::Pause | Self::Resume | Self::Cancel | Self::Restart | Self::Answer | Self::Review
+        )
+    }
+}
+
 /// An action as users know it.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {

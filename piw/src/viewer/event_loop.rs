@@ -1,5 +1,5 @@
-//! The loop: waits for something to happen, lets all that has happened change the model, then draws, at the pace of [`Pace`].
-//! While nothing happens it waits; it polls nothing.
+//! The loop: waits for something to happen, lets all that has happened change the model, then draws, at the pace of [`Pace`] and
+//! not before the terminal has taken the frame before. While nothing happens it waits; it polls nothing.
 
 use std::io;
 use std::task::Poll;
@@ -104,6 +104,8 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
         }
     };
     let (names, clients): (Vec<String>, Vec<Client>) = options.hosts.into_iter().unzip();
+    // From here on no signal ends the process before the terminal is given back.
+    let signals = Signals::new()?;
     let screen = Screen::open()?;
     let size = screen.size()?;
     let (mut model, effects) = Model::new(Hosts::new(&names), options.run_id, theme, size, clock::now());
@@ -121,9 +123,9 @@ pub async fn run(options: ViewerOptions) -> Result<Ended, ViewerError> {
         viewer.outside.start(effect);
     }
     if viewer.model.asks_ground {
-        viewer.screen.ask_ground()?;
+        viewer.screen.ask_ground();
     }
-    Ok(viewer.turn(inbox).await?)
+    Ok(viewer.turn(inbox, signals).await?)
 }
 
 /// Whether the loop goes on.
@@ -187,12 +189,13 @@ struct Viewer {
 }
 
 impl Viewer {
-    async fn turn(&mut self, mut inbox: mpsc::Receiver<Message>) -> io::Result<Ended> {
+    async fn turn(&mut self, mut inbox: mpsc::Receiver<Message>, mut signals: Signals) -> io::Result<Ended> {
         let mut events = EventStream::new();
-        let mut signals = Signals::new()?;
         loop {
             self.draw_when_due()?;
-            let wake = self.wake();
+            let free = self.screen.is_free();
+            let wake = self.wake(free);
+            let blocked = self.model.dirty && !free;
             let mut next = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
@@ -216,6 +219,7 @@ impl Viewer {
                     Some(message) => self.take(message)?,
                     None => Next::End,
                 },
+                () = self.screen.freed(), if blocked => Next::Continue,
                 () = wait(wake) => Next::Continue,
             };
             // All that has happened meanwhile belongs to the same frame.
@@ -243,10 +247,11 @@ impl Viewer {
         }
     }
 
-    /// When to wake up without anything happening: for a frame that was put off, or for a clock on screen.
-    fn wake(&self) -> Option<Instant> {
+    /// When to wake up without anything happening: for a frame that was put off, or for a clock on screen. A frame that the
+    /// terminal has no room for is drawn when it has.
+    fn wake(&self, free: bool) -> Option<Instant> {
         if self.model.dirty {
-            return self.pace.due();
+            return free.then(|| self.pace.due().unwrap_or_else(Instant::now));
         }
         self.model
             .next_tick()
@@ -260,7 +265,8 @@ impl Viewer {
                 self.outside.start(effect);
             }
         }
-        if self.model.dirty && self.pace.due().is_none_or(|due| due <= Instant::now()) {
+        let due = self.pace.due().is_none_or(|due| due <= Instant::now());
+        if self.model.dirty && due && self.screen.is_free() {
             self.screen.draw(&self.model)?;
             self.model.dirty = false;
             self.pace.drawn(Instant::now());
@@ -350,12 +356,16 @@ impl Viewer {
         for effect in update(&mut self.model, message) {
             match effect {
                 Effect::Quit => return Ok(Next::End),
-                Effect::AskGround => self.screen.ask_ground()?,
+                Effect::AskGround => {
+                    self.screen.ask_ground();
+                    self.model.dirty = true;
+                }
                 Effect::Suspend => self.suspend()?,
                 Effect::Copy(text) => {
-                    if !self.screen.copy(&text)? {
+                    if !self.screen.copy(text) {
                         self.model.toast("too long for the clipboard", true);
                     }
+                    self.model.dirty = true;
                 }
                 Effect::Show(prepared) => next = Next::Show(prepared),
                 effect => self.outside.start(effect),

@@ -313,6 +313,17 @@ pub fn running() -> RunFixture {
     }
 }
 
+/// The release run before its first step.
+pub fn queued() -> RunFixture {
+    RunFixture {
+        definition: release(),
+        visits: "",
+        current: None,
+        status: "queued",
+        controls: &["pause", "cancel"],
+    }
+}
+
 /// The release run stopped by a failing test.
 pub fn failed() -> RunFixture {
     RunFixture {

@@ -18,6 +18,7 @@
 //! | [`config`] | the configuration file |
 //! | [`markdown`] | Markdown as rows, highlighted code |
 //! | [`external`] | the pager and the editor |
+//! | `terminal`, `output` | the screen, and the thread that writes to it |
 //! | [`action`] | actions, keys, help |
 
 pub mod action;
@@ -37,6 +38,7 @@ pub mod markdown;
 pub mod message;
 pub mod model;
 pub mod once;
+mod output;
 mod outside;
 mod pace;
 pub mod popup;

@@ -9,6 +9,7 @@ use super::external::Program;
 use super::graph_panel::GraphPanel;
 use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::Inspector;
+use super::inspector::rows::Hints;
 use super::keymap::KeyMap;
 use super::message::Effect;
 use super::popup::Popup;
@@ -21,8 +22,6 @@ use super::timeline::Playback;
 /// How long a toast stays.
 pub const TOAST: Millis = 6_000;
 
-/// Width of the browser until another one is chosen.
-const SIDEBAR: u16 = 34;
 /// The same with a column for the host.
 const WIDE_SIDEBAR: u16 = 44;
 
@@ -156,7 +155,7 @@ impl Model {
             problems: Vec::new(),
             wishes: Wishes {
                 browser,
-                sidebar: if hosts.several() { WIDE_SIDEBAR } else { SIDEBAR },
+                sidebar: if hosts.several() { WIDE_SIDEBAR } else { 0 },
                 inspector: 0,
                 zoom: None,
             },
@@ -191,6 +190,7 @@ impl Model {
             self.wishes.inspector = size;
         }
         let (keys, unusable) = KeyMap::configured(&config.keys);
+        self.inspector.hints = Hints::of(&keys);
         self.keys = keys;
         self.problems = problems.iter().cloned().chain(unusable).collect();
         match self.problems.clone().as_slice() {
@@ -255,6 +255,10 @@ impl Model {
     pub fn hints(&self) -> Vec<Hint> {
         let mut helpful: Vec<(Action, &'static str)> = Vec::new();
         if let Some(run) = &self.run {
+            // The way back comes first: what a control does is done to the run as it is now.
+            if run.cursor.is_some() {
+                helpful.push((Action::Live, "live"));
+            }
             let controls = [
                 (Action::Answer, "answer"),
                 (Action::Review, "review"),
@@ -264,9 +268,6 @@ impl Model {
                 (Action::Restart, "restart"),
             ];
             helpful.extend(controls.into_iter().filter(|(_, control)| run.offers(control)));
-            if run.cursor.is_some() {
-                helpful.push((Action::Live, "live"));
-            }
         }
         match self.focus {
             Part::Browser => helpful.extend([(Action::Search, "filter"), (Action::Open, "open")]),

@@ -17,7 +17,7 @@ use super::graph::paint::{Scene, paint};
 use super::graph::{Density, Graph, lay_out};
 use super::hosts::{HostId, Hosts, RunId};
 use super::inspector::info::elapsed;
-use super::inspector::rows::{Row, Rows};
+use super::inspector::rows::{Hints, Row, Rows};
 use super::inspector::{info, steps};
 use super::run::Run;
 use super::theme::{Mark, Theme};
@@ -226,7 +226,8 @@ fn graph_panel(drawing: &Drawing, theme: &Theme, place: Rect, buffer: &mut Buffe
 
 fn rows(run: &Run, theme: &Theme, columns: usize, build: impl FnOnce(&mut Rows<'_>)) -> Vec<Row> {
     let toggled = std::collections::HashSet::new();
-    let mut rows = Rows::new(run, theme, &toggled, columns);
+    let hints = Hints::default();
+    let mut rows = Rows::new(run, theme, &toggled, &hints, columns);
     rows.still = true;
     build(&mut rows);
     rows.rows

@@ -9,6 +9,8 @@ pub const SMALLEST: (u16, u16) = (60, 20);
 const FULL_BROWSER: u16 = 100;
 /// Width of the status rail, borders included.
 const RAIL: u16 = 5;
+/// Least and most width of the browser unless somebody asks for another: wide terminals show whole titles.
+const SIDEBAR: (u16, u16) = (34, 56);
 /// Width from which graph and inspector stand side by side.
 const SIDE_BY_SIDE: u16 = 108;
 
@@ -30,7 +32,7 @@ pub enum BrowserSize {
 pub struct Wishes {
     /// How the browser is shown.
     pub browser: BrowserSize,
-    /// Width of the full browser.
+    /// Width of the full browser; 0 chooses.
     pub sidebar: u16,
     /// Height (below the graph) or width (beside it) of the inspector; 0 chooses.
     pub inspector: u16,
@@ -97,7 +99,12 @@ pub fn divide(width: u16, height: u16, wishes: Wishes) -> Option<Screen> {
         }
         return Some(screen);
     }
-    let full = wishes.sidebar.clamp(16, width / 2);
+    let wanted = if wishes.sidebar == 0 {
+        (width / 5).clamp(SIDEBAR.0, SIDEBAR.1)
+    } else {
+        wishes.sidebar
+    };
+    let full = wanted.clamp(16, width / 2);
     let (columns, rail) = match wishes.browser {
         BrowserSize::Hidden => (0, false),
         BrowserSize::Rail => (RAIL, true),
@@ -175,10 +182,10 @@ mod tests {
         ] {
             for width in (1..1000).step_by(7) {
                 for height in (1..300).step_by(3) {
-                    for inspector in [0, 12, 500] {
+                    for (inspector, sidebar) in [(0, 0), (12, 34), (500, 500)] {
                         let wishes = Wishes {
                             browser,
-                            sidebar: 34,
+                            sidebar,
                             inspector,
                             zoom: None,
                         };

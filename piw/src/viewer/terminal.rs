@@ -1,7 +1,9 @@
 //! The terminal: entering and leaving the full screen, and making sure that it is always left — on exit, panic, signals and
 //! suspension.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 
@@ -15,7 +17,7 @@ use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
 };
-use crossterm::{cursor, execute, queue};
+use crossterm::{cursor, queue};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, getppid, getsid};
@@ -25,6 +27,7 @@ use ratatui::{Frame, Terminal};
 use super::background::QUESTION;
 use super::draw::draw;
 use super::model::Model;
+use super::output;
 
 /// Longest text that is put on the clipboard, in bytes: terminals ignore longer OSC 52 sequences.
 const CLIPBOARD: usize = 74_000;
@@ -33,10 +36,12 @@ const CLIPBOARD: usize = 74_000;
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 fn enter() -> io::Result<()> {
+    output::open()?;
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
-    execute!(
-        io::stdout(),
+    let mut bytes = Vec::new();
+    queue!(
+        bytes,
         EnterAlternateScreen,
         // A terminal without an alternate screen would show what was there wherever the first frame is blank.
         Clear(ClearType::All),
@@ -44,14 +49,17 @@ fn enter() -> io::Result<()> {
         EnableMouseCapture,
         EnableBracketedPaste,
         EnableFocusChange
-    )
+    )?;
+    output::put(&bytes)
 }
 
-/// Gives the terminal back. Does nothing when it is not ours; errors cannot be helped any more.
+/// Gives the terminal back. Does nothing when it is not ours; errors cannot be helped any more. A terminal that does not read
+/// delays it by little more than a second.
 fn leave() {
     if ENTERED.swap(false, Ordering::SeqCst) {
-        drop(execute!(
-            io::stdout(),
+        let mut bytes = Vec::new();
+        drop(queue!(
+            bytes,
             EndSynchronizedUpdate,
             SetAttribute(Attribute::Reset),
             // For terminals without an alternate screen; the others take what is on it away.
@@ -65,6 +73,7 @@ fn leave() {
             LeaveAlternateScreen,
             cursor::Show
         ));
+        output::finish(&bytes);
         drop(disable_raw_mode());
     }
 }
@@ -86,28 +95,18 @@ fn install_panic_hook() {
     }));
 }
 
-/// Where frames go: the terminal while it is ours. After that they go nowhere, so that a frame which a panic cut off does not
-/// follow when its buffer is dropped.
-struct Output(Stdout);
+/// A frame while it is drawn. It goes to the terminal as a whole, so nothing follows of one that a panic cuts off.
+#[derive(Clone, Default)]
+struct Unsent(Rc<RefCell<Vec<u8>>>);
 
-impl Write for Output {
+impl Write for Unsent {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if ENTERED.load(Ordering::SeqCst) {
-            self.0.write(bytes)
-        } else {
-            Ok(bytes.len())
-        }
+        self.0.borrow_mut().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        Ok(())
     }
-}
-
-type Backend = CrosstermBackend<BufWriter<Output>>;
-
-fn backend() -> Backend {
-    CrosstermBackend::new(BufWriter::with_capacity(1 << 16, Output(io::stdout())))
 }
 
 /// Whether there is a shell that notices when this job stops, and can continue it. The group of the session's first process
@@ -120,7 +119,12 @@ pub fn can_stop() -> bool {
 
 /// The screen that we draw on. Dropping it gives the terminal back.
 pub struct Screen {
-    terminal: Terminal<Backend>,
+    terminal: Terminal<CrosstermBackend<Unsent>>,
+    unsent: Unsent,
+    /// What goes to the clipboard with the next frame.
+    clipboard: Option<String>,
+    /// Whether the next frame asks for the background colour.
+    asks_ground: bool,
 }
 
 impl Screen {
@@ -128,12 +132,18 @@ impl Screen {
     ///
     /// # Errors
     ///
-    /// When the terminal cannot be put into raw mode or written to; it is given back then.
+    /// When the terminal cannot be put into raw mode or opened; it is given back then.
     pub fn open() -> io::Result<Self> {
         install_panic_hook();
-        let opened = enter().and_then(|()| Terminal::new(backend()));
+        let unsent = Unsent::default();
+        let opened = enter().and_then(|()| Terminal::new(CrosstermBackend::new(unsent.clone())));
         match opened {
-            Ok(terminal) => Ok(Self { terminal }),
+            Ok(terminal) => Ok(Self {
+                terminal,
+                unsent,
+                clipboard: None,
+                asks_ground: false,
+            }),
             Err(error) => {
                 leave();
                 Err(error)
@@ -150,7 +160,18 @@ impl Screen {
         crossterm::terminal::size()
     }
 
-    /// Writes the cells that differ from the last frame, as one update.
+    /// Whether the terminal has taken the last frame. While it has not, drawing more would only pile up behind it.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        output::is_free()
+    }
+
+    /// Waits until the terminal has taken the last frame, or is gone. May return early, once.
+    pub async fn freed(&self) {
+        output::freed().await;
+    }
+
+    /// Sends the cells that differ from the last frame, as one update. Does not wait for the terminal.
     ///
     /// # Errors
     ///
@@ -160,37 +181,32 @@ impl Screen {
     }
 
     fn frame(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        let backend = self.terminal.backend_mut();
+        if let Some(text) = self.clipboard.take() {
+            let encoded = base64::engine::general_purpose::STANDARD.encode(text);
+            write!(backend, "\x1b]52;c;{encoded}\x07")?;
+        }
+        if std::mem::take(&mut self.asks_ground) {
+            write!(backend, "{QUESTION}")?;
+        }
+        queue!(backend, BeginSynchronizedUpdate)?;
         self.terminal.draw(render)?;
         queue!(self.terminal.backend_mut(), EndSynchronizedUpdate)?;
-        self.terminal.backend_mut().flush()
+        output::put(&self.unsent.0.take())
     }
 
-    /// Asks for the background colour; the answer comes among the keys, or never.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
-    pub fn ask_ground(&mut self) -> io::Result<()> {
-        let backend = self.terminal.backend_mut();
-        write!(backend, "{QUESTION}")?;
-        backend.flush()
+    /// Asks for the background colour with the next frame; the answer comes among the keys, or never.
+    pub const fn ask_ground(&mut self) {
+        self.asks_ground = true;
     }
 
-    /// Puts text on the clipboard of whoever shows the terminal; returns whether it was short enough.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
-    pub fn copy(&mut self, text: &str) -> io::Result<bool> {
-        if text.len() > CLIPBOARD {
-            return Ok(false);
+    /// Puts text on the clipboard of whoever shows the terminal, with the next frame; returns whether it was short enough.
+    pub fn copy(&mut self, text: String) -> bool {
+        let fits = text.len() <= CLIPBOARD;
+        if fits {
+            self.clipboard = Some(text);
         }
-        let encoded = base64::engine::general_purpose::STANDARD.encode(text);
-        let backend = self.terminal.backend_mut();
-        write!(backend, "\x1b]52;c;{encoded}\x07")?;
-        backend.flush()?;
-        Ok(true)
+        fits
     }
 
     /// Gives the terminal back, stops the job, and takes the terminal again when the shell continues it.
@@ -222,7 +238,8 @@ impl Screen {
     ///
     /// When the terminal cannot be taken again.
     pub fn take_back(&mut self, before: &Termios) -> io::Result<()> {
-        tcsetattr(io::stdin(), SetArg::TCSADRAIN, before)?;
+        // At once: waiting until the terminal has read what the program wrote may take for ever.
+        tcsetattr(io::stdin(), SetArg::TCSANOW, before)?;
         self.resume()
     }
 
@@ -233,8 +250,7 @@ impl Screen {
     /// When the terminal is gone.
     pub fn ask_for_key(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
-        write!(io::stdout(), "\r\n— any key goes back to piw —")?;
-        io::stdout().flush()
+        output::put("\r\n— any key goes back to piw —".as_bytes())
     }
 
     /// Takes the terminal again after the process was stopped, and draws everything anew next time. (`Terminal::clear` would
@@ -245,7 +261,7 @@ impl Screen {
     /// When the terminal cannot be taken again.
     pub fn resume(&mut self) -> io::Result<()> {
         enter()?;
-        self.terminal = Terminal::new(backend())?;
+        self.terminal = Terminal::new(CrosstermBackend::new(self.unsent.clone()))?;
         Ok(())
     }
 }

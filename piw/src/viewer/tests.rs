@@ -2,6 +2,7 @@
 
 mod conversation;
 mod filter;
+mod hostile;
 mod hosts;
 mod inspect;
 mod keys;

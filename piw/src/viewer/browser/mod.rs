@@ -410,7 +410,7 @@ impl Browser {
                     buffer.set_line(inner.x, y, &line, inner.width);
                     if self.seeking && self.line.is_shown() {
                         // Nobody has said yet that these match.
-                        buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.faint());
+                        buffer.set_style(Rect::new(inner.x, y, inner.width, 1), theme.muted());
                     }
                 }
                 None => {

@@ -33,7 +33,11 @@ pub fn build(rows: &mut Rows<'_>, now: Millis) {
     let (start, settled, entries) = run.entries();
     let end = start + entries.len() as u64;
     if start > 0 || end < settled {
-        let text = format!("entries {} – {end} of {settled}   < older   > newer", start + 1);
+        let text = format!(
+            "entries {} – {end} of {settled}{}",
+            start + 1,
+            rows.hints.pages(start, end, settled)
+        );
         rows.push(vec![Span::styled(text, rows.theme.muted())], None);
     }
     for entry in entries {

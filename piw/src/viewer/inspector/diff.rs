@@ -45,7 +45,7 @@ pub fn build(rows: &mut Rows<'_>, indent: usize, earlier: &StepView, later: &Ste
             Change::Added(line) => ("+", line.as_str(), theme.status(crate::viewer::theme::Mark::Ok)),
             Change::Gap(count) => {
                 rows.push(
-                    vec![Span::styled(format!("{pad}  … {count} equal lines"), theme.faint())],
+                    vec![Span::styled(format!("{pad}  … {count} equal lines"), theme.muted())],
                     None,
                 );
                 continue;

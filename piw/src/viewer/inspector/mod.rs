@@ -17,7 +17,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use self::rows::{Action, Picked, Row, Rows};
+use self::rows::{Action, Hints, Picked, Row, Rows};
 use super::clock::Millis;
 use super::run::Run;
 use super::run::trace::Scope;
@@ -95,6 +95,8 @@ pub struct Inspector {
     pub scope: Scope,
     /// The step of the row that was selected last.
     pub chosen: Option<u64>,
+    /// Keys that rows speak of.
+    pub hints: Hints,
     /// Rows of the shown tab, while nothing has changed that they are made of.
     kept: Option<Kept>,
 }
@@ -120,6 +122,7 @@ impl Default for Inspector {
             scope: Scope::default(),
             chosen: None,
             kept: None,
+            hints: Hints::default(),
         }
     }
 }
@@ -131,6 +134,7 @@ impl Inspector {
         Self {
             tab: self.tab,
             scope: self.scope,
+            hints: self.hints.clone(),
             ..Self::default()
         }
     }
@@ -182,7 +186,7 @@ impl Inspector {
         now: Millis,
         pick: Option<usize>,
     ) -> Rows<'a> {
-        let mut rows = Rows::new(run, theme, &self.toggled, columns);
+        let mut rows = Rows::new(run, theme, &self.toggled, &self.hints, columns);
         rows.pick = pick;
         match self.tab {
             Tab::Steps => steps::build(&mut rows, now),
@@ -325,7 +329,16 @@ impl Inspector {
         let rows = self.rows(run, theme, usize::from(inner.width.saturating_sub(1)), now);
         let top = self.top().min(rows.len().saturating_sub(usize::from(inner.height)));
         for (y, (index, row)) in (inner.y..inner.bottom()).zip(rows.iter().enumerate().skip(top)) {
-            buffer.set_line(inner.x, y, &row.line, inner.width.saturating_sub(1));
+            let room = inner.width.saturating_sub(1);
+            buffer.set_line(inner.x, y, &row.line, room);
+            if row.line.width() > usize::from(room) && room > 0 {
+                // What does not fit is not just gone; a wide character in the last two cells goes as a whole.
+                let last = Rect::new(inner.x + room - 1, y, 1, 1);
+                if crate::text::width(buffer[(last.x.saturating_sub(1), y)].symbol()) > 1 {
+                    buffer[(last.x - 1, y)].set_symbol(" ");
+                }
+                buffer[(last.x, y)].set_symbol("…").set_style(theme.muted());
+            }
             if self.matches(row) {
                 buffer.set_style(
                     Rect::new(inner.x, y, 1, 1),

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::text::{bytes, clean, clean_lines, counted, fit, looks_like_markdown, width, wrap};
 use crate::viewer::action;
+use crate::viewer::keymap::KeyMap;
 use crate::viewer::markdown::INPUT;
 use crate::viewer::message::{Content, DocumentKey};
 use crate::viewer::run::{Loaded, Run};
@@ -33,6 +34,90 @@ pub enum Action {
     Seek(u64),
     /// Does what a key does.
     Act(action::Action),
+}
+
+/// Keys that rows speak of, as they are configured; `None` where an action has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hints {
+    open: Option<String>,
+    pager: Option<String>,
+    back: Option<String>,
+    older: Option<String>,
+    newer: Option<String>,
+    scope: Option<String>,
+}
+
+impl Hints {
+    /// The keys of a table.
+    #[must_use]
+    pub fn of(keys: &KeyMap) -> Self {
+        let name = |action| {
+            keys.shown(action).map(|key| match key {
+                // The names of keys are capitalised in sentences; characters are what they are.
+                "enter" => "Enter".to_owned(),
+                "space" => "Space".to_owned(),
+                key => key.to_owned(),
+            })
+        };
+        Self {
+            open: name(action::Action::Open),
+            pager: name(action::Action::Page),
+            back: name(action::Action::StepBack),
+            older: name(action::Action::OlderPage),
+            newer: name(action::Action::NewerPage),
+            scope: name(action::Action::TraceScope),
+        }
+    }
+
+    /// How what is not here is loaded: `Enter loads it`.
+    #[must_use]
+    pub fn loads(&self, what: &str) -> String {
+        format!("{} loads {what}", self.open.as_deref().unwrap_or("a click"))
+    }
+
+    /// How all of a shortened text is seen, after the words before it.
+    fn opens(&self, what: &str) -> String {
+        self.pager
+            .as_ref()
+            .map_or_else(String::new, |key| format!("; {key} opens {what}"))
+    }
+
+    /// How earlier steps are reached, after the words before it.
+    #[must_use]
+    pub fn goes_back(&self) -> String {
+        let keys: Vec<&str> = [&self.back, &self.older]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        if keys.is_empty() {
+            String::new()
+        } else {
+            format!("; {} goes back", keys.join(" or "))
+        }
+    }
+
+    /// The key that goes to the next scope of the trace.
+    #[must_use]
+    pub fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
+    /// How the pages around items `start` to `end` of `total` are reached, as far as there are any, after the words before it.
+    #[must_use]
+    pub fn pages(&self, start: u64, end: u64, total: u64) -> String {
+        let one = |there: bool, key: &Option<String>, what: &str| {
+            let key = key.as_ref().filter(|_| there);
+            key.map_or_else(String::new, |key| format!("   {key} {what}"))
+        };
+        one(start > 0, &self.older, "older") + &one(end < total, &self.newer, "newer")
+    }
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self::of(&KeyMap::default())
+    }
 }
 
 /// The whole of what a row stands for: what the pager, the editor and the clipboard get.
@@ -80,6 +165,8 @@ pub struct Rows<'a> {
     pub run: &'a Run,
     /// Keys whose state differs from the default.
     pub toggled: &'a HashSet<String>,
+    /// Keys to speak of.
+    pub hints: &'a Hints,
     /// Columns.
     pub columns: usize,
     /// Step that new rows belong to.
@@ -101,12 +188,13 @@ pub struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// None yet.
     #[must_use]
-    pub fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, columns: usize) -> Self {
+    pub fn new(run: &'a Run, theme: &'a Theme, toggled: &'a HashSet<String>, hints: &'a Hints, columns: usize) -> Self {
         Self {
             rows: Vec::new(),
             theme,
             run,
             toggled,
+            hints,
             columns,
             step: None,
             still: false,
@@ -192,16 +280,13 @@ impl<'a> Rows<'a> {
             }
         }
         if more {
-            self.push(
-                vec![
-                    Span::raw(" ".repeat(indent)),
-                    Span::styled(
-                        format!("… only the first {SHOWN} lines; o opens all of them"),
-                        self.theme.muted(),
-                    ),
-                ],
-                None,
-            );
+            let how = if self.still {
+                String::new()
+            } else {
+                self.hints.opens("all of them")
+            };
+            let notice = format!("{}… only the first {SHOWN} lines{how}", " ".repeat(indent));
+            self.push(vec![Span::styled(notice, self.theme.muted())], None);
         }
     }
 
@@ -231,7 +316,8 @@ impl<'a> Rows<'a> {
                     self.push(spans, None);
                 }
                 if ready.cut {
-                    let notice = format!("{}… the rest is not shown here: o opens it", " ".repeat(indent));
+                    let how = self.hints.opens("it");
+                    let notice = format!("{}… the rest is not shown here{how}", " ".repeat(indent));
                     self.push(vec![Span::styled(notice, theme.muted())], None);
                 }
             }
@@ -279,7 +365,10 @@ impl<'a> Rows<'a> {
         let fetch = Action::Fetch(reference.clone());
         match self.run.contents.get(&reference.sha256) {
             None if self.still => self.push(head(format!("{size}, not shown"), theme.muted()), None),
-            None => self.push(head(format!("{size}: Enter loads it"), theme.muted()), Some(fetch)),
+            None => self.push(
+                head(format!("{size}: {}", self.hints.loads("it")), theme.muted()),
+                Some(fetch),
+            ),
             Some(Loaded::Loading(got, all)) => {
                 let percent = if *all == 0 { 0 } else { got * 100 / all };
                 self.push(head(format!("loading {percent} % of {size}"), theme.warning()), None);

@@ -26,7 +26,7 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
     let run = rows.run;
     let (start, steps) = run.steps();
     if start > 0 {
-        let text = format!("  {}; [ or < goes back", counted(start, "earlier step"));
+        let text = format!("  {}{}", counted(start, "earlier step"), rows.hints.goes_back());
         rows.push(
             vec![Span::styled(text, rows.theme.muted())],
             Some(Action::Seek(start - 1)),
@@ -318,7 +318,7 @@ fn receipt<'a>(rows: &mut Rows<'a>, indent: usize, key: &str, view: &'a StepView
         let label = match (cut && !text.complete, &text.elsewhere) {
             (false, _) => name.to_owned(),
             (true, None) => format!("{name} (cut)"),
-            (true, Some(_)) => format!("{name} (cut, Enter loads all of it)"),
+            (true, Some(_)) => format!("{name} (cut, {})", rows.hints.loads("all of it")),
         };
         text.show(rows, indent, &format!("{key}/{name}"), name, &label);
     }

@@ -24,7 +24,8 @@ pub fn build(rows: &mut Rows<'_>, scope: Scope) {
 /// The scopes, the chosen one marked; Enter or a click goes to the next one.
 fn scopes(rows: &mut Rows<'_>, chosen: Scope) {
     let theme = rows.theme;
-    let mut spans = vec![Span::styled("v ", theme.key())];
+    let key = rows.hints.scope().map(|key| Span::styled(format!("{key} "), theme.key()));
+    let mut spans = Vec::from_iter(key);
     for scope in Scope::ALL {
         let (mark, style) = match (scope == chosen, theme.ascii) {
             (true, false) => ("● ", theme.accent()),
@@ -64,7 +65,8 @@ fn head(rows: &mut Rows<'_>, shown: &Shown<'_>) {
             } else {
                 format!("events {} – {last}", shown.start + 1)
             };
-            format!("{about}{range}{all}  < > pages")
+            let pages = rows.hints.pages(shown.start, last, shown.end.unwrap_or(last));
+            format!("{about}{range}{all}{pages}")
         }
         (true, true) => format!("{about}loading"),
         (true, false) if *shown.subject == Subject::NoAttempt => "No attempt is selected.".to_owned(),

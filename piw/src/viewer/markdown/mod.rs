@@ -78,6 +78,28 @@ impl Piece {
 }
 
 impl Tone {
+    /// All of them.
+    #[cfg(test)]
+    pub const ALL: [Self; 17] = [
+        Self::Plain,
+        Self::Muted,
+        Self::Faint,
+        Self::Heading,
+        Self::Quote,
+        Self::Code,
+        Self::Link,
+        Self::Marker,
+        Self::Comment,
+        Self::Text,
+        Self::Constant,
+        Self::Keyword,
+        Self::Function,
+        Self::Type,
+        Self::Punctuation,
+        Self::Added,
+        Self::Removed,
+    ];
+
     /// The style in a theme. Without colours what matters is told apart by weight.
     #[must_use]
     pub fn style(self, theme: &Theme) -> Style {

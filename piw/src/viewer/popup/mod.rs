@@ -122,14 +122,17 @@ impl Popup {
     #[must_use]
     pub fn matches(text: &str) -> Vec<&'static Entry> {
         let wanted = text.to_lowercase();
-        ENTRIES
+        let has = |entry: &Entry, found: fn(&str, &str) -> bool| {
+            let text = entry.text.to_lowercase();
+            wanted.split_whitespace().all(|word| found(&text, word))
+        };
+        let mut matches: Vec<&Entry> = ENTRIES
             .iter()
-            .filter(|entry| {
-                wanted
-                    .split_whitespace()
-                    .all(|word| entry.text.to_lowercase().contains(word))
-            })
-            .collect()
+            .filter(|entry| has(entry, |text, word| text.contains(word)))
+            .collect();
+        // What has a word that begins so is meant sooner than what has the letters somewhere.
+        matches.sort_by_key(|entry| !has(entry, |text, word| text.split(' ').any(|known| known.starts_with(word))));
+        matches
     }
 
     /// Takes a key; `screen` is the whole terminal.

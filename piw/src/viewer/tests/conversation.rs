@@ -9,20 +9,20 @@ use crate::viewer::message::Content;
 
 const RUN: &str = "01JNE8-release-0001";
 
-fn with(session: piw_protocol::session::SessionRunView) -> RunView {
+pub(super) fn with(session: piw_protocol::session::SessionRunView) -> RunView {
     let mut view = fixtures::running().view();
     view.session = Some(session);
     view
 }
 
-fn stage(size: (u16, u16), view: RunView) -> Stage {
+pub(super) fn stage(size: (u16, u16), view: RunView) -> Stage {
     let mut stage = Stage::new(size, Some(RUN));
     stage.view(view);
     stage
 }
 
 /// A session whose last message is being written.
-fn writing() -> SessionFixture {
+pub(super) fn writing() -> SessionFixture {
     let mut session = SessionFixture::new(2);
     for (kind, payload) in [
         ("turn_start", json!({"turn": 2})),
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// Answers until nothing more is asked for.
-    fn serve_all(&mut self, session: &SessionFixture, most: usize) {
+    pub(super) fn serve_all(&mut self, session: &SessionFixture, most: usize) {
         let mut answered = 0;
         loop {
             let asked = self

@@ -8,8 +8,10 @@ use piw_protocol::client::ClientError;
 use piw_protocol::ops::OperationError;
 use ratatui::style::{Color, Modifier};
 
+use super::conversation;
 use super::hosts::three;
 use super::*;
+use crate::viewer::fixtures::SessionFixture;
 use crate::viewer::graph::Density;
 use crate::viewer::theme::color::Depth;
 
@@ -18,7 +20,7 @@ const SIZES: [(u16, u16); 4] = [(60, 20), (80, 24), (120, 40), (250, 80)];
 type Make = fn((u16, u16)) -> Stage;
 
 /// Every screen with how one gets there.
-const SCREENS: [(&str, Make); 36] = [
+const SCREENS: &[(&str, Make)] = &[
     ("loading", |size| Stage::new(size, None)),
     ("no_runs", |size| {
         let mut stage = Stage::new(size, None);
@@ -43,6 +45,44 @@ const SCREENS: [(&str, Make); 36] = [
     ("ambiguous", |size| after(ambiguous(size), "5")),
     ("paused", |size| with_status(size, "paused", &["resume", "cancel"])),
     ("completed", |size| with_status(size, "completed", &["restart"])),
+    ("queued", |size| opened(size, &fixtures::queued())),
+    ("parked", parked),
+    ("timed_out", |size| with_status(size, "timed_out", &["restart"])),
+    ("cancelled", |size| with_status(size, "cancelled", &["restart"])),
+    ("talk_live", |size| talk(size, conversation::writing(), "recording")),
+    ("talk_settled", |size| talk(size, SessionFixture::new(3), "complete")),
+    ("talk_opened", |size| {
+        let mut stage = after(talk(size, SessionFixture::new(1), "complete"), "Z g");
+        for part in ["▸ thinking", "▸ called read"] {
+            stage.down_to(part);
+            stage.press("enter");
+        }
+        stage
+    }),
+    ("talk_raw", |size| {
+        let mut stage = after(talk(size, SessionFixture::new(1), "complete"), "Z g");
+        stage.down_to("▌ result read");
+        stage.press("enter");
+        stage
+    }),
+    ("talk_historic", |size| {
+        let session = conversation::writing();
+        let mut stage = talk(size, conversation::writing(), "recording");
+        // Into the first message.
+        for _ in 0..200 {
+            if stage.model.run.as_ref().unwrap().cursor == Some(3) {
+                break;
+            }
+            stage.press("[");
+            stage.serve_all(&session, 256);
+        }
+        stage
+    }),
+    ("talk_none", |size| after(running(size), "tab tab 4")),
+    ("talk_not_yet", |size| talk(size, SessionFixture::new(0), "none")),
+    ("capture_failed", |size| {
+        after(talk(size, SessionFixture::new(1), "failed"), "g")
+    }),
     ("replay", |size| {
         let mut stage = running(size);
         stage.press("[");
@@ -113,6 +153,32 @@ fn waiting(size: (u16, u16)) -> Stage {
     opened(size, &fixtures::waiting())
 }
 
+/// A run whose source changed while nothing executed it.
+fn parked(size: (u16, u16)) -> Stage {
+    let fixture = RunFixture {
+        current: None,
+        status: "queued",
+        controls: &["resume", "cancel"],
+        ..fixtures::running()
+    };
+    let mut view = fixture.view();
+    view.queue.status = "parked".into();
+    view.display.reason = Some("sourceChanged: the workflow's source is not what the run was started with".into());
+    let mut stage = Stage::new(size, None);
+    stage.runs(40);
+    stage.view(view);
+    stage
+}
+
+/// A recorded session in the Conversation tab.
+fn talk(size: (u16, u16), session: SessionFixture, capture: &str) -> Stage {
+    let view = conversation::with(session.view(256, 64, capture));
+    let mut stage = Stage::new(size, None);
+    stage.runs(40);
+    stage.view(view);
+    after(stage, "tab tab 4")
+}
+
 fn ambiguous(size: (u16, u16)) -> Stage {
     let mut stage = Stage::new(size, None);
     stage.runs(40);
@@ -180,9 +246,111 @@ fn every_screen_at_every_size() {
             assert_eq!(frame.lines().count(), usize::from(size.1), "{name}");
             let _ = write!(pictures, "{} × {}\n{frame}", size.0, size.1);
         }
-        insta::assert_snapshot!(name, pictures);
+        insta::assert_snapshot!(*name, pictures);
     }
     insta::assert_snapshot!("too_small", Stage::new((59, 19), None).frame());
+}
+
+/// The states that have to be told apart: the screen that shows each, and what nothing but it says there.
+const STATES: [(&str, &str); 21] = [
+    ("queued", "◌ queued"),
+    ("running", "◉ running"),
+    ("talk_historic", "◈ was being written"),
+    ("completed", "✓ completed"),
+    ("failed", "✗ failed"),
+    ("timed_out", "◔ timed out"),
+    ("waiting", "◇ waiting"),
+    ("paused", "‖ paused"),
+    ("cancelled", "⊘ cancelled"),
+    ("ambiguous", "≈ ambiguous"),
+    ("parked", "sourceChanged"),
+    ("connecting", "connecting"),
+    ("running", " live "),
+    ("completed", " latest "),
+    ("replay", " replay "),
+    ("stale", "stale · reconnecting: attempt 3 in 2.0s"),
+    ("server_never_there", "disconnected"),
+    ("blocked", "disconnected"),
+    ("disconnected", "this client is version 0.1.0"),
+    ("capture_failed", "✗ capture failed"),
+    ("talk_live", "◉ writing"),
+];
+
+#[test]
+fn every_state_has_a_screen_that_says_which_it_is() {
+    let make = |name: &str| {
+        let known = SCREENS.iter().find(|(known, _)| *known == name);
+        known.map_or(running as Make, |(_, make)| *make)
+    };
+    for (name, said) in STATES {
+        for size in &SIZES[1..] {
+            let frame = make(name)(*size).frame();
+            let told: Vec<&str> = frame.lines().rev().take(2).collect();
+            // What stands in the inspector is looked for in all of the frame.
+            let inside = ["capture_failed", "talk_live", "talk_historic"].contains(&name);
+            let there = told.iter().any(|line| format!("{line} ").contains(said)) || inside && frame.contains(said);
+            assert!(there, "{name} at {size:?} does not say {said:?}:\n{frame}");
+        }
+    }
+    // A run that waits for its turn, one that waits for a person and one that a person holds.
+    let status = |name: &str, size: (u16, u16)| {
+        let frame = make(name)(size).frame();
+        frame.lines().rev().take(2).collect::<Vec<_>>().join("\n")
+    };
+    for size in SIZES {
+        let all: std::collections::BTreeSet<String> = ["queued", "parked", "waiting", "paused"]
+            .map(|name| status(name, size))
+            .into();
+        assert_eq!(all.len(), 4, "{size:?}: {all:#?}");
+    }
+}
+
+/// Nothing is cut without a mark: a row of the inspector that is wider than it ends with an ellipsis.
+#[test]
+fn rows_that_do_not_fit_end_with_an_ellipsis() {
+    for size in SIZES {
+        let stage = after(failed(size), "tab tab 1 enter");
+        let inner = crate::viewer::screen::inside(stage.model.screen().unwrap().inspector);
+        let model = &stage.model;
+        let run = model.run.as_ref().unwrap();
+        let room = usize::from(inner.width.saturating_sub(1));
+        let rows = model.inspector.rows(run, &model.theme, room, model.now);
+        let frame = stage.frame();
+        let lines: Vec<&str> = frame.lines().collect();
+        for (row, y) in rows.iter().skip(model.inspector.top()).zip(inner.y..inner.bottom()) {
+            let shown = lines[usize::from(y)];
+            let fits = row.line.width() <= room;
+            assert!(fits || shown.contains('…'), "{size:?}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn rows_speak_of_the_keys_that_are_configured() {
+    let mut config = crate::viewer::config::Config::default();
+    let bind = |action: &str, keys: &[&str]| crate::viewer::keymap::Binding {
+        action: action.into(),
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+    };
+    config.keys = vec![
+        bind("open", &["x"]),
+        bind("older-page", &["("]),
+        bind("newer-page", &[]),
+    ];
+    let mut session = SessionFixture::new(60);
+    let sha256 = "cd".repeat(32);
+    let total = session.entries.len();
+    session.entries[total - 1].content = json!({"$artifact": {"path": format!("artifacts/sha256/{sha256}.json"),
+        "mediaType": "application/json", "bytes": 30_000, "sha256": sha256}});
+    let mut stage = Stage::new((120, 40), Some("01JNE8-release-0001"));
+    stage.model.configure(&config, &[]);
+    stage.view(conversation::with(session.view(256, 64, "complete")));
+    stage.press("4 Z");
+    let frame = stage.frame();
+    assert!(frame.contains("29.3 KiB: x loads it"), "{frame}");
+    stage.press("g");
+    let frame = stage.frame();
+    assert!(frame.contains("( older") && !frame.contains("newer"), "{frame}");
 }
 
 /// With `--ascii` nothing but what workflows and files say is outside of ASCII.

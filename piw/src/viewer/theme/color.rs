@@ -80,13 +80,81 @@ pub fn reduce(color: Color, named: Color, depth: Depth) -> Color {
     }
 }
 
+/// How well two colours are told apart, from 1 (not at all) to 21, as the Web Content Accessibility Guidelines define it; `None`
+/// where what the terminal shows is not known.
+#[must_use]
+pub fn contrast(one: Color, other: Color) -> Option<f64> {
+    let (one, other) = (luminance(one)?, luminance(other)?);
+    Some((one.max(other) + 0.05) / (one.min(other) + 0.05))
+}
+
+/// The colour, as little lighter or darker as it needs to have at least this contrast on every ground once `shown` has reduced
+/// them all. Where a ground is not known it stays as it is.
+#[must_use]
+pub fn legible(color: Color, grounds: &[Color], least: f64, shown: impl Fn(Color) -> Color) -> Color {
+    const STEPS: u16 = 50;
+    let Color::Rgb(r, g, b) = color else { return color };
+    let stands_out = |color: Color| {
+        grounds
+            .iter()
+            .all(|ground| contrast(shown(color), shown(*ground)).is_none_or(|contrast| contrast >= least))
+    };
+    // Black on a mid grey has the contrast of white there.
+    let is_dark = grounds
+        .iter()
+        .filter_map(|ground| luminance(*ground))
+        .all(|ground| ground < 0.18);
+    let end: u8 = if is_dark { 255 } else { 0 };
+    let mixed = |step: u16| {
+        let mix = |from: u8| (u16::from(from) * (STEPS - step) + u16::from(end) * step) / STEPS;
+        let channel = |from: u8| u8::try_from(mix(from)).unwrap_or(end);
+        Color::Rgb(channel(r), channel(g), channel(b))
+    };
+    (0..=STEPS)
+        .map(mixed)
+        .find(|color| stands_out(*color))
+        .unwrap_or_else(|| mixed(STEPS))
+}
+
+/// Relative luminance of a colour that looks the same on every terminal.
+fn luminance(color: Color) -> Option<f64> {
+    let (r, g, b) = match color {
+        Color::Rgb(r, g, b) => (r, g, b),
+        Color::Indexed(index @ 232..) => {
+            let level = 8 + (index - 232) * 10;
+            (level, level, level)
+        }
+        Color::Indexed(index @ 16..) => {
+            let cube = index - 16;
+            (
+                STEPS[usize::from(cube / 36)],
+                STEPS[usize::from(cube / 6 % 6)],
+                STEPS[usize::from(cube % 6)],
+            )
+        }
+        _ => return None,
+    };
+    let linear = |value: u8| {
+        let value = f64::from(value) / 255.0;
+        if value <= 0.039_28 {
+            value / 12.92
+        } else {
+            ((value + 0.055) / 1.055).powf(2.4)
+        }
+    };
+    Some(0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b))
+}
+
+/// Levels of the colour cube of the 256-colour palette.
+const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
+
 /// Index in the 256-colour palette: the colour cube or the grey ramp, whichever is closer.
 fn nearest(r: u8, g: u8, b: u8) -> u8 {
-    const STEPS: [i32; 6] = [0, 95, 135, 175, 215, 255];
+    let level = |index: usize| i32::from(STEPS[index]);
     let step = |value: u8| {
         let mut best = 0;
-        for (index, level) in STEPS.iter().enumerate() {
-            if (level - i32::from(value)).abs() < (STEPS[best] - i32::from(value)).abs() {
+        for index in 0..STEPS.len() {
+            if (level(index) - i32::from(value)).abs() < (level(best) - i32::from(value)).abs() {
                 best = index;
             }
         }
@@ -97,11 +165,11 @@ fn nearest(r: u8, g: u8, b: u8) -> u8 {
         dx * dx + dy * dy + dz * dz
     };
     let (x, y, z) = (step(r), step(g), step(b));
-    let cube = distance(STEPS[x], STEPS[y], STEPS[z]);
+    let cube = distance(level(x), level(y), level(z));
     let mean = (i32::from(r) + i32::from(g) + i32::from(b)) / 3;
     let grey = ((mean - 8).max(0) / 10).min(23);
-    let level = 8 + grey * 10;
-    let index = if distance(level, level, level) < cube {
+    let ramp = 8 + grey * 10;
+    let index = if distance(ramp, ramp, ramp) < cube {
         232 + grey
     } else {
         (16 + 36 * x + 6 * y + z) as i32
@@ -134,6 +202,38 @@ mod tests {
         assert_eq!(with(&[("NO_COLOR", ""), ("COLORTERM", "truecolor")]), Depth::True);
         assert_eq!(with(&[("TERM", "xterm-256color")]), Depth::Indexed);
         assert_eq!(with(&[("TERM", "linux")]), Depth::Named);
+    }
+
+    #[test]
+    fn contrast_is_that_of_the_guidelines() {
+        let between = |one: &str, other: &str| contrast(parse(one).unwrap(), parse(other).unwrap());
+        let near = |one: &str, other: &str, value: f64| (between(one, other).unwrap() - value).abs() < 0.01;
+        assert!(near("#000", "#fff", 21.0) && near("#fff", "#fff", 1.0));
+        // The usual examples of greys that just pass and just fail.
+        assert!(near("#767676", "#fff", 4.54) && near("#777777", "#fff", 4.48));
+        assert_eq!(between("reset", "#fff"), None);
+        assert_eq!(
+            contrast(Color::Indexed(16), Color::Indexed(231)),
+            contrast(Color::Rgb(0, 0, 0), Color::Rgb(255, 255, 255))
+        );
+    }
+
+    #[test]
+    fn a_colour_is_changed_no_more_than_its_grounds_ask_for() {
+        let grounds = [Color::Rgb(30, 30, 46), Color::Rgb(49, 50, 68)];
+        let good = Color::Rgb(205, 214, 244);
+        assert_eq!(legible(good, &grounds, 4.5, |color| color), good);
+        let lifted = legible(Color::Rgb(60, 20, 20), &grounds, 4.5, |color| color);
+        let reached = grounds.map(|ground| contrast(lifted, ground).unwrap());
+        assert!(
+            reached.iter().all(|reached| (4.5..9.0).contains(reached)),
+            "{lifted}: {reached:?}"
+        );
+        let lowered = legible(Color::Rgb(250, 240, 200), &[Color::Rgb(255, 255, 255)], 4.5, |color| {
+            color
+        });
+        assert!(contrast(lowered, Color::Rgb(255, 255, 255)).unwrap() < 5.0, "{lowered}");
+        assert_eq!(legible(good, &[Color::Reset], 21.0, |color| color), good);
     }
 
     #[test]

@@ -93,12 +93,14 @@ macro_rules! palette {
                 }
             }
 
-            fn read(file: &PaletteFile, depth: Depth) -> Result<Self, String> {
-                Ok(Self { $($field: color::reduce(
+            fn read(file: &PaletteFile) -> Result<Self, String> {
+                Ok(Self { $($field:
                     color::parse(&file.$field).map_err(|error| format!("palette.{}: {error}", stringify!($field)))?,
-                    Color::$named,
-                    depth,
-                ),)* })
+                )* })
+            }
+
+            fn reduced(self, depth: Depth) -> Self {
+                Self { $($field: color::reduce(self.$field, Color::$named, depth),)* }
             }
         }
     };
@@ -108,6 +110,39 @@ palette! {
     base = Reset, surface = Black, overlay = DarkGray, muted = DarkGray, subtext = Gray, text = Reset, red = LightRed,
     peach = LightYellow, yellow = Yellow, green = LightGreen, teal = LightCyan, blue = LightBlue, lavender = LightBlue,
     mauve = LightMagenta,
+}
+
+/// Least contrast of text, on the theme's ground and on the lifted one of selected rows, toasts and dialogs.
+const TEXT: f64 = 4.5;
+/// Least contrast of labels, hints and marks, which have a glyph beside their colour, and of lines.
+const SECONDARY: f64 = 3.0;
+
+impl Palette {
+    /// The same colours, lighter or darker where they could not be read. Many palettes are made for syntax on their own ground
+    /// and have accents, or greys on the lifted ground, that are too faint for small text.
+    fn made_legible(mut self, depth: Depth) -> Self {
+        let shown = |color| color::reduce(color, color, depth);
+        let grounds = [self.base, self.surface];
+        let least = [
+            (&mut self.text, TEXT),
+            (&mut self.subtext, TEXT),
+            (&mut self.red, TEXT),
+            (&mut self.peach, TEXT),
+            (&mut self.yellow, TEXT),
+            (&mut self.green, TEXT),
+            (&mut self.teal, TEXT),
+            (&mut self.blue, TEXT),
+            (&mut self.lavender, TEXT),
+            (&mut self.mauve, TEXT),
+            (&mut self.muted, SECONDARY),
+        ];
+        for (color, least) in least {
+            *color = color::legible(*color, &grounds, least, shown);
+        }
+        // Lines are on the theme's own ground only.
+        self.overlay = color::legible(self.overlay, &grounds[..1], SECONDARY, shown);
+        self
+    }
 }
 
 /// What a node or run is doing, as shown.
@@ -251,11 +286,11 @@ impl Theme {
             )
         })?;
         let file: ThemeFile = toml::from_str(text).map_err(|error| format!("theme {key}: {error}"))?;
-        let palette = Palette::read(&file.palette, depth).map_err(|error| format!("theme {key}: {error}"))?;
+        let palette = Palette::read(&file.palette).map_err(|error| format!("theme {key}: {error}"))?;
         Ok(Self {
             name: file.name,
             appearance: file.appearance,
-            palette,
+            palette: palette.made_legible(depth).reduced(depth),
             depth,
             ascii: false,
         })
@@ -412,6 +447,21 @@ impl Theme {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::viewer::markdown::Tone;
+
+    const MARKS: [Mark; 11] = [
+        Mark::Idle,
+        Mark::Queued,
+        Mark::Running,
+        Mark::Replay,
+        Mark::Waiting,
+        Mark::Paused,
+        Mark::Ok,
+        Mark::Failed,
+        Mark::TimedOut,
+        Mark::Cancelled,
+        Mark::Ambiguous,
+    ];
 
     #[test]
     fn every_embedded_theme_is_complete() {
@@ -422,37 +472,85 @@ mod tests {
         }
     }
 
+    /// Every role that drawing asks for, with the least contrast, and whether it stands on lifted grounds too.
+    fn roles(theme: &Theme) -> Vec<(String, Style, f64, bool)> {
+        let mut roles = vec![
+            ("text".to_owned(), theme.text(), TEXT, true),
+            ("raised".to_owned(), theme.raised(), TEXT, true),
+            ("subtext".to_owned(), theme.subtext(), TEXT, true),
+            ("accent".to_owned(), theme.accent(), TEXT, true),
+            ("key".to_owned(), theme.key(), TEXT, true),
+            ("label".to_owned(), theme.label(), TEXT, true),
+            ("error".to_owned(), theme.error(), TEXT, true),
+            ("warning".to_owned(), theme.warning(), TEXT, true),
+            ("path".to_owned(), theme.path(), TEXT, true),
+            ("active".to_owned(), theme.active(), TEXT, true),
+            ("muted".to_owned(), theme.muted(), SECONDARY, true),
+            ("faint".to_owned(), theme.faint(), SECONDARY, false),
+            ("border".to_owned(), theme.border(false), SECONDARY, false),
+            ("focused border".to_owned(), theme.border(true), SECONDARY, false),
+            ("edge".to_owned(), theme.edge(), SECONDARY, false),
+        ];
+        for mark in MARKS {
+            // A mark that is only glyph and colour; words beside it have roles of their own.
+            let lifted = mark != Mark::Idle;
+            roles.push((mark.word().to_owned(), theme.status(mark), SECONDARY, lifted));
+        }
+        for tone in Tone::ALL {
+            let least = match tone {
+                Tone::Muted | Tone::Faint | Tone::Comment => SECONDARY,
+                _ => TEXT,
+            };
+            roles.push((format!("{tone:?}"), tone.style(theme), least, tone != Tone::Faint));
+        }
+        roles
+    }
+
     #[test]
-    fn text_and_statuses_stand_out_from_the_ground() {
-        let luminance = |color: Color| {
-            let Color::Rgb(r, g, b) = color else { return None };
-            let linear = |value: u8| {
-                let value = f64::from(value) / 255.0;
-                if value <= 0.039_28 {
-                    value / 12.92
-                } else {
-                    ((value + 0.055) / 1.055).powf(2.4)
+    fn every_role_of_every_theme_can_be_read_on_its_grounds() {
+        let mut faults = Vec::new();
+        let mut measured = 0;
+        for key in Theme::names() {
+            for depth in [Depth::True, Depth::Indexed] {
+                let theme = Theme::load(key, depth).unwrap();
+                for (role, style, least, lifted) in roles(&theme) {
+                    let grounds = [("base", theme.palette.base), ("surface", theme.palette.surface)];
+                    for (name, ground) in grounds.into_iter().take(if lifted { 2 } else { 1 }) {
+                        let ink = style.fg.expect("every role has a colour of its own");
+                        let Some(contrast) = color::contrast(ink, ground) else {
+                            assert_eq!(key, "terminal", "{role} on {name} is {ink} on {ground}");
+                            continue;
+                        };
+                        measured += 1;
+                        if contrast < least {
+                            faults.push(format!(
+                                "{key} {depth:?}: {role} on {name} has {contrast:.2}, not {least}"
+                            ));
+                        }
+                    }
                 }
-            };
-            Some(0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b))
-        };
-        for name in Theme::names() {
-            let palette = Theme::load(name, Depth::True).unwrap().palette;
-            let Some(ground) = luminance(palette.base) else {
-                continue;
-            };
-            let colors = [
-                ("text", palette.text, 4.0),
-                ("subtext", palette.subtext, 3.0),
-                ("red", palette.red, 2.4),
-            ];
-            for (role, color, least) in colors
-                .into_iter()
-                .chain([("green", palette.green, 2.4), ("blue", palette.blue, 2.4)])
-            {
-                let other = luminance(color).unwrap();
-                let contrast = (ground.max(other) + 0.05) / (ground.min(other) + 0.05);
-                assert!(contrast >= least, "{name}: {role} has contrast {contrast:.1}");
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(measured > 3_000, "{measured}");
+    }
+
+    /// Being made legible must not make marks alike that colour alone tells apart at a glance.
+    #[test]
+    fn the_statuses_that_need_somebody_keep_colours_of_their_own() {
+        for key in Theme::names() {
+            let theme = Theme::load(key, Depth::True).unwrap();
+            let color = |mark| theme.status(mark).fg.unwrap();
+            for (one, other) in [
+                (Mark::Running, Mark::Failed),
+                (Mark::Running, Mark::Waiting),
+                (Mark::Running, Mark::Ok),
+                (Mark::Waiting, Mark::Failed),
+                (Mark::Waiting, Mark::Paused),
+                (Mark::Ok, Mark::Failed),
+                (Mark::Queued, Mark::Waiting),
+            ] {
+                assert_ne!(color(one), color(other), "{key}: {one:?} and {other:?}");
             }
         }
     }
@@ -469,21 +567,9 @@ mod tests {
     #[test]
     fn marks_differ_by_glyph() {
         use std::collections::HashSet;
-        let marks = [
-            Mark::Idle,
-            Mark::Queued,
-            Mark::Running,
-            Mark::Waiting,
-            Mark::Paused,
-            Mark::Ok,
-            Mark::Failed,
-            Mark::TimedOut,
-            Mark::Cancelled,
-            Mark::Ambiguous,
-        ];
         for ascii in [true, false] {
-            let glyphs: HashSet<_> = marks.iter().map(|mark| mark.glyph(ascii)).collect();
-            assert_eq!(glyphs.len(), marks.len());
+            let glyphs: HashSet<_> = MARKS.iter().map(|mark| mark.glyph(ascii)).collect();
+            assert_eq!(glyphs.len(), MARKS.len());
         }
     }
 }

@@ -25,6 +25,8 @@ pub const HELP: u16 = 4;
 
 /// Hints at the end that are shown whatever the width: help and quit.
 const KEPT: usize = 2;
+/// Fewer columns of a reason than this say nothing.
+const SHORTEST_REASON: usize = 12;
 
 /// Playback of a run's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +230,7 @@ impl View<'_> {
     fn state_line(&self, area: Rect) -> Line<'static> {
         let theme = self.theme;
         let mut spans = Vec::new();
-        if let Some(run) = self.run {
+        if let Some(run) = self.run.filter(|run| run.view.is_some()) {
             let (total, steps) = (run.positions(), run.step_total());
             let text = match (run.cursor, run.by_events()) {
                 (Some(cursor), false) => format!("  step {} of {total}", cursor + 1),
@@ -259,7 +261,27 @@ impl View<'_> {
         let room = usize::from(area.width).saturating_sub(taken + kept + 4).max(8);
         let state = Span::styled(fit(&state, room).into_owned(), style);
         spans.splice(0..0, [Span::raw(" "), state]);
+        if let Some(reason) = self.reason() {
+            let taken: usize = spans.iter().map(Span::width).sum();
+            let controls: usize = self
+                .hints
+                .iter()
+                .filter(|hint| hint.action.is_control())
+                .map(columns)
+                .sum();
+            let room = usize::from(area.width).saturating_sub(taken + controls + kept + 6);
+            let room = room.min(usize::from(area.width) / 3);
+            if room >= SHORTEST_REASON {
+                spans.push(Span::styled(format!("  {}", fit(&clean(reason), room)), theme.muted()));
+            }
+        }
         Line::from(spans)
+    }
+
+    /// Why the run is as it is, as the server says it: what a parked run, a waiting one and one that failed are told apart by.
+    fn reason(&self) -> Option<&str> {
+        let run = self.run.filter(|run| run.cursor.is_none())?;
+        run.view.as_ref()?.display.reason.as_deref()
     }
 
     /// The hints that are shown before all others: how to get help and out.
