@@ -33,7 +33,7 @@ pub fn build(rows: &mut Rows<'_>, now: Millis) {
     let (start, settled, entries) = run.entries();
     let end = start + entries.len() as u64;
     if start > 0 || end < settled {
-        let text = format!("entries {} – {end} of {settled}   < older   > newer", start + 1);
+        let text = format!("entries {} – {end} of {settled}  < > pages", start + 1);
         rows.push(vec![Span::styled(text, rows.theme.muted())], None);
     }
     for entry in entries {
@@ -47,7 +47,7 @@ pub fn build(rows: &mut Rows<'_>, now: Millis) {
 }
 
 /// How the recording stands, and what is missing in it.
-fn capture(rows: &mut Rows<'_>, session: &SessionRunView) {
+pub fn capture(rows: &mut Rows<'_>, session: &SessionRunView) {
     let theme = rows.theme;
     let (mark, text) = match session.capture.state {
         CaptureState::None => (Mark::Idle, "nothing is recorded yet"),
