@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use piw_protocol::client::{Client, ClientOptions, UnixConnector};
 use piw_tests::home::Home;
 use piw_tests::picture;
+use piw_tests::session::{self, Fixture, Target};
 use piw_tests::terminal::Terminal;
 use piw_tests::workflows::IMPORT;
 
@@ -22,7 +24,7 @@ const work = (name: string, seconds: string, detail: string) => shell({
   parse: () => ({ checked: name, seconds: Number(seconds) }),
 });
 export default defineWorkflow({
-  name: "release", title: "Release 2.4", startAt: "collect", maxSteps: 40,
+  name: "release", title: ({ input }) => `Release ${input}`, input: (value) => String(value), startAt: "collect", maxSteps: 40,
   nodes: {
     collect: compute({ statusDetail: "what is new", run: () => ({ changes: 14, fixes: 9, breaking: 0 }) }),
     lint: work("lint", "0.5", "formatting and lints"),
@@ -35,7 +37,7 @@ export default defineWorkflow({
     build: work("build", "1.0", "three platforms"),
     notes: compute({ run: () => ({ text: "**2.4**\n\n- Faster start\n- `--json` everywhere" }) }),
     approve: checkpoint({
-      summary: "Publish release 2.4?",
+      summary: "Publish this release?",
       run: ({ outputs }) => ({ version: "2.4.0", changes: outputs.collect.changes, notes: outputs.notes.text }),
     }),
     publish: work("publish", "0.7", "upload"),
@@ -58,6 +60,23 @@ export default defineWorkflow({
   edges: [{ from: "copy", to: "verify" }],
 });
 "#;
+
+/// The run that the recorded session belongs to.
+const FLAKY: &str = r#"
+import { compute, defineWorkflow, idempotentEffect, shell } from "piw";
+export default defineWorkflow({
+  name: "flaky-test", title: "A test that fails now and then", startAt: "reproduce",
+  nodes: {
+    reproduce: shell({ statusDetail: "20 runs", effect: idempotentEffect("reproduce"), exec: () => ({ command: "sleep", args: ["2"] }) }),
+    repair: compute({ run: () => ({ seed: 7, cause: "shared state" }) }),
+    verify: shell({ statusDetail: "200 runs", effect: idempotentEffect("verify"), exec: () => ({ command: "sleep", args: ["1"] }) }),
+  },
+  edges: [{ from: "reproduce", to: "repair" }, { from: "repair", to: "verify" }],
+});
+"#;
+
+/// The Pi session of [`FLAKY`].
+const SESSION: &str = "pi-7f3a";
 
 /// The viewer, and what it has shown so far.
 struct Camera {
@@ -130,6 +149,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let _ = home.piw(&["run", "import"]).exits(1);
     let _ = home.piw(&["run", "backup", "--input", "\"the archive\""]).exits(0);
+    // Two releases before, which the next one is compared with.
+    for version in ["\"2.2\"", "\"2.3\""] {
+        let started = home
+            .piw(&["run", "release", "--input", version, "--detach", "--json"])
+            .exits(0)
+            .json();
+        let run_id = started["runId"].as_str().ok_or("a run id")?.to_owned();
+        let waits = || home.piw(&["show", &run_id, "--json"]).stdout.contains("\"waiting\"");
+        piw_tests::wait::until("the release waits", || waits().then_some(()));
+        let _ = home.piw(&["answer", &run_id, "{\"approve\": true}"]).exits(0);
+    }
     let mut camera = Camera {
         terminal: Terminal::start(&home, &[], ROWS, COLS),
         film: Vec::new(),
@@ -140,7 +170,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     camera.terminal.settle();
     camera.film(second);
     // A run appears at the top and is watched.
-    let _ = home.piw(&["run", "release", "--detach"]).exits(0);
+    let _ = home.piw(&["run", "release", "--input", "\"2.4\"", "--detach"]).exits(0);
     camera.until("Release 2.4");
     camera.press(&["g"], second / 2);
     camera.until("repair");
@@ -158,7 +188,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The whole workflow, then back in time.
     camera.press(&["\r", "Z"], second);
     camera.keep("graph")?;
-    camera.press(&["Z"], second / 2);
+    // Where the time went, and the notes of the release.
+    camera.press(&["Z", "2", "Z"], second);
+    camera.film(second);
+    camera.keep("time")?;
+    camera.press(&["1", "Z"], second / 2);
     camera.press(&["[", "[", "[", "[", "["], second / 2);
     camera.keep("replay")?;
     camera.press(&[" "], second * 3);
@@ -178,8 +212,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     camera.press(&["\x1b[B", "\x1b[B"], second);
     camera.keep("themes")?;
     camera.press(&["\x1b"], second * 2);
+    conversation(&home, &camera.screens)?;
     let tour = picture::animated(&camera.film);
     println!("{} screens, {} bytes", camera.film.len(), tour.len());
     std::fs::write(root.join("assets/tour.svg"), tour)?;
     Ok(())
+}
+
+/// Records a session into a run and keeps how the viewer shows it.
+fn conversation(home: &Home, screens: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    home.workflow("flaky-test", FLAKY);
+    let started = home
+        .piw(&["run", "flaky-test", "--session", SESSION, "--detach", "--json"])
+        .exits(0)
+        .json();
+    let run_id = started["runId"].as_str().ok_or("a run id")?;
+    let fixture = Fixture::read("flaky-test", jiff::Timestamp::now().as_millisecond());
+    let connector = UnixConnector::new(home.state().join("server/server.sock"));
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let client = Client::start(connector, ClientOptions::default());
+            session::record(&client, &fixture, &Target::new(run_id, SESSION)).await
+        })?;
+    let mut camera = Camera {
+        terminal: Terminal::start(home, &[run_id], ROWS, COLS),
+        film: Vec::new(),
+        screens: screens.to_owned(),
+    };
+    camera.until("completed");
+    camera.terminal.send(b"4");
+    camera.until("recorded whole");
+    camera.press(&["g"], Duration::from_secs(1));
+    camera.keep("conversation").map_err(Into::into)
 }

@@ -51,7 +51,7 @@ pub fn build(rows: &mut Rows<'_>, now: Millis) {
 }
 
 /// How the recording stands, and what is missing in it.
-fn capture(rows: &mut Rows<'_>, session: &SessionRunView) {
+pub fn capture(rows: &mut Rows<'_>, session: &SessionRunView) {
     let theme = rows.theme;
     let (mark, text) = match session.capture.state {
         CaptureState::None => (Mark::Idle, "nothing is recorded yet"),

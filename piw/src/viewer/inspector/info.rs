@@ -60,6 +60,10 @@ pub fn build(rows: &mut Rows<'_>, now: clock::Millis) {
             rows.json(0, &format!("update/{name}"), &name, &update.update.data, 1);
         }
     }
+    if let Some(session) = &view.session {
+        rows.heading("Session");
+        super::conversation::capture(rows, session);
+    }
     sources(rows, &view);
 }
 

@@ -164,10 +164,11 @@ fn details<'a>(rows: &mut Rows<'a>, key: &str, view: &'a StepView) {
     let kind = kind.unwrap_or_else(|| Kind::of(step.node_type, None)).word();
     let visit = step.visit.map_or_else(String::new, |visit| format!(" · visit {visit}"));
     let head = format!(
-        "{}{kind}{visit} · {} – {} UTC",
+        "{}{kind}{visit} · {} – {} UTC{}",
         " ".repeat(INDENT + 2),
         clean(&from),
-        clean(&to)
+        clean(&to),
+        worked(view)
     );
     rows.push(vec![Span::styled(head, theme.muted())], None);
     if let Some(error) = &step.error {
@@ -196,6 +197,25 @@ fn details<'a>(rows: &mut Rows<'a>, key: &str, view: &'a StepView) {
         if value != ViewValue::Inline(Value::Null) {
             rows.value(INDENT, &format!("{key}/{name}"), name, &value);
         }
+    }
+    for (name, value) in [("reply", &step.assistant_message), ("conversation", &step.conversation)] {
+        if let Some(value) = value {
+            rows.json(INDENT, &format!("{key}/{name}"), name, value, 0);
+        }
+    }
+}
+
+/// How long an attempt worked, where that is not all of its time.
+fn worked(view: &StepView) -> String {
+    let active = view
+        .step
+        .active_ms
+        .and_then(|active| clock::Millis::try_from(active).ok());
+    match active.zip(step_duration(view)) {
+        Some((active, all)) if all - active > all / 20 => {
+            format!(" · worked {} of {}", clock::duration(active), clock::duration(all))
+        }
+        _ => String::new(),
     }
 }
 

@@ -41,7 +41,7 @@ fn scopes(rows: &mut Rows<'_>, chosen: Scope) {
 fn head(rows: &mut Rows<'_>, shown: &Shown<'_>) {
     let state = rows.run.view.as_ref().map(|view| &view.state);
     let about = match shown.subject {
-        Subject::Run => String::new(),
+        Subject::Run | Subject::NoAttempt => String::new(),
         Subject::Prefix(0) => "before the first step ended: ".to_owned(),
         Subject::Prefix(steps) => format!("up to step {steps}: "),
         Subject::Attempt(attempt) => {
@@ -51,7 +51,6 @@ fn head(rows: &mut Rows<'_>, shown: &Shown<'_>) {
                 None => format!("{node}, unfinished: "),
             }
         }
-        Subject::NoAttempt => String::new(),
     };
     let last = shown.start + shown.events.len() as u64;
     let text = match (shown.events.is_empty(), shown.loading) {

@@ -61,11 +61,11 @@ impl Served {
     fn answer(&mut self, stage: &mut Stage) -> Vec<PageRequest> {
         let mut requests = Vec::new();
         loop {
-            let asked = stage.effects.iter().filter_map(|effect| match effect {
+            let mut asked = stage.effects.iter().filter_map(|effect| match effect {
                 Effect::FetchPage { request, .. } => Some(request.clone()),
                 _ => None,
             });
-            let Some(request) = asked.skip(self.answered).next() else {
+            let Some(request) = asked.nth(self.answered) else {
                 return requests;
             };
             self.answered += 1;
@@ -336,6 +336,34 @@ fn nodes_without_earlier_runs_show_a_dash() {
             .trim_end_matches(['│', ' '])
             .ends_with('–')
     );
+}
+
+#[test]
+fn a_step_tells_its_reply_and_how_long_it_worked() {
+    let mut view = fixtures::running().view();
+    let step = &mut view.state.steps[3].step;
+    (step.active_ms, step.assistant_message) = (Some(1_000), Some(json!("All **tests** pass.")));
+    step.conversation = Some(json!({"firstEntryId": "e-1", "lastEntryId": "e-9"}));
+    let mut stage = Stage::new((120, 60), Some(RUN));
+    stage.view(view);
+    stage.press("1 g down down down enter Z");
+    let frame = stage.frame();
+    line(&frame, "· worked 1.0s of 4.3s");
+    line(&frame, "All tests pass.");
+    line(&frame, "lastEntryId e-9");
+}
+
+#[test]
+fn the_facts_say_how_the_recording_of_the_session_stands() {
+    let mut view = fixtures::running().view();
+    view.session = Some(fixtures::SessionFixture::new(2).view(4, 4, "failed"));
+    let mut stage = Stage::new((120, 60), Some(RUN));
+    stage.view(view);
+    stage.press("5 Z");
+    let frame = stage.frame();
+    line(&frame, "✗ capture failed  session pi-session-7");
+    line(&frame, "the recorder lost its connection");
+    line(&frame, "the recording was cut off");
 }
 
 #[test]
