@@ -340,7 +340,8 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         overrun: options.overrun.unwrap_or(OVERRUN),
     };
     let (stop, requests) = mpsc::channel(16);
-    let publisher = Publisher::start(state.clone(), &epoch.to_string());
+    let coordinators = Coordinators::new(epoch);
+    let publisher = Publisher::start(state.clone(), &epoch.to_string(), coordinators.clone());
     let server = Arc::new(Server {
         state,
         places: options.places.clone(),
@@ -353,7 +354,7 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         validators,
         update_rates: UpdateRates::default(),
         publisher,
-        coordinators: Coordinators::new(epoch),
+        coordinators,
         in_flight: InFlight::default(),
         maintenance: Maintenance::default(),
         workflows: options.workflows,

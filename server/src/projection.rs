@@ -16,6 +16,7 @@ mod nodes;
 mod pages;
 mod run;
 mod session;
+mod session_view;
 mod step;
 mod update;
 
@@ -25,3 +26,4 @@ pub(crate) use filter::{ListFilter, Window};
 pub(crate) use list::{Changes, ListChange, RunListFeed};
 pub(crate) use pages::content_chunk;
 pub(crate) use run::Projector;
+pub(crate) use session_view::Looking;

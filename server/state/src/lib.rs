@@ -38,7 +38,7 @@ pub mod ids;
 pub mod interaction;
 pub mod lease;
 pub mod maintenance;
-#[allow(dead_code, reason = "what uses it comes with the interactive steps")]
+
 pub mod message;
 pub mod open;
 pub mod purge;
