@@ -13,6 +13,8 @@
 //! | [`publish`] | subscriptions, push on commit |
 //! | [`log`] | the bounded log |
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod coordinator;
 pub mod error;
 pub mod lock;

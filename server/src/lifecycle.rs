@@ -298,12 +298,14 @@ async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerErr
     piw_fault::point!("server::after_reap");
     Scratch::clear_all(&options.places);
     let recovered = state.recover().await?;
+    let presented = state.present_ended_runs().await?;
     piw_fault::point!("server::recovered");
     tracing::info!(
         reaped,
         daemons,
         claimable = recovered.claimable,
         parked = recovered.parked,
+        presented,
         "recovered"
     );
     Ok(())

@@ -150,9 +150,11 @@ impl SessionCache {
         }
     }
 
+    /// The sessions that are held, the one looked at last at the end.
     #[cfg(test)]
-    fn sessions(&self) -> usize {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).len()
+    fn sessions(&self) -> Vec<String> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().map(|held| held.session.clone()).collect()
     }
 }
 
@@ -557,4 +559,44 @@ fn progress(
         Ok(std::ops::ControlFlow::Continue(()))
     })?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_of_64_sessions_is_held_and_the_one_unused_longest_goes() {
+        let cache = SessionCache::default();
+        let selection = Arc::new(Selection::default());
+        for number in 0..HELD {
+            cache.hold(&format!("s{number}"), (1, 1), &selection);
+        }
+        assert!(cache.selection("s0", (1, 1), 0).is_some(), "looking at it keeps it");
+        cache.hold("one more", (1, 1), &selection);
+        assert_eq!(cache.sessions().len(), HELD);
+        assert!(cache.selection("s1", (1, 1), 0).is_none());
+        assert!(cache.selection("s0", (1, 1), 0).is_some());
+    }
+
+    #[test]
+    fn a_change_another_epoch_and_the_clock_end_a_held_choice() {
+        let cache = SessionCache::default();
+        let selection = Arc::new(Selection {
+            retained: Some(messages::Retained {
+                run: 1,
+                until: Some(100),
+            }),
+            ..Selection::default()
+        });
+        cache.hold("s", (1, 1), &selection);
+        assert!(cache.selection("s", (1, 1), 99).is_some());
+        for (chosen_for, now) in [((2, 1), 0), ((1, 2), 0), ((1, 1), 100)] {
+            cache.hold("s", (1, 1), &selection);
+            assert!(
+                cache.selection("s", chosen_for, now).is_none(),
+                "{chosen_for:?} at {now}"
+            );
+        }
+    }
 }
