@@ -94,6 +94,12 @@ impl Coordinators {
             })
     }
 
+    /// Whether a connection coordinates a session now.
+    #[must_use]
+    pub fn is_held(&self, session: &str) -> bool {
+        self.lock().get(session).is_some_and(|entry| entry.holder.is_some())
+    }
+
     /// A branch report of an epoch was accepted; whether that epoch is still the session's.
     pub fn reported(&self, session: &str, epoch: u64) -> bool {
         match self.lock().get_mut(session) {

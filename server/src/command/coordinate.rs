@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::view::refused;
 use super::{decided, identity, payload};
-use crate::answer::Answer;
+use crate::answer::{Answer, unavailable};
 use crate::connection::Context;
 use crate::server::Server;
 
@@ -20,7 +20,7 @@ const ID_LIMIT: usize = 256;
 impl Server {
     /// Delivers a session's view, now and after every commit that changes it. The connection becomes the session's coordinator; the one
     /// before is fenced and sees that in its next view.
-    pub(super) fn view_session_watch(&self, context: &Context, request: &Request) -> Answer {
+    pub(super) async fn view_session_watch(&self, context: &Context, request: &Request) -> Answer {
         let SessionWatch {
             subscription_id,
             session_id,
@@ -37,6 +37,12 @@ impl Server {
             return refused(&error.into());
         }
         let session: Arc<str> = session_id.into();
+        // Until the new coordinator reports its branch, nobody knows that a model works.
+        if self.coordinators.is_held(&session)
+            && let Err(error) = self.state.hold_session_time(session.to_string()).await
+        {
+            return unavailable(&error);
+        }
         let epoch = self.coordinators.take(&session, context.number, &subscription_id);
         match self
             .publisher
@@ -64,10 +70,20 @@ impl Server {
         self.left(self.coordinators.disconnect(connection));
     }
 
-    /// Nobody coordinates these sessions any more.
+    /// Nobody coordinates these sessions any more: their views say so, and the time of their model turns stands still.
     fn left(&self, sessions: Vec<Arc<str>>) {
         for session in sessions {
             self.publisher.touch_session(&session);
+            let (state, coordinators) = (self.state.clone(), self.coordinators.clone());
+            tokio::spawn(async move {
+                // Whoever took the session meanwhile reports its branch, and the time counts.
+                if coordinators.is_held(&session) {
+                    return;
+                }
+                if let Err(error) = state.hold_session_time(session.to_string()).await {
+                    tracing::warn!(%error, "the time of a session whose coordinator left cannot be held");
+                }
+            });
         }
     }
 

@@ -56,7 +56,7 @@ impl Server {
             Operation::RunList => self.run_list(&request).await,
             Operation::ViewRunsWatch => self.view_runs_watch(context, &request).await,
             Operation::ViewRunWatch => self.view_run_watch(context, &request).await,
-            Operation::ViewSessionWatch => self.view_session_watch(context, &request),
+            Operation::ViewSessionWatch => self.view_session_watch(context, &request).await,
             Operation::ViewSessionUnwatch => self.view_session_unwatch(context, &request),
             Operation::ViewSessionWindow => self.view_session_window(context, &request).await,
             Operation::WorkflowMessageReportBranch => self.report_branch(context, &request).await,

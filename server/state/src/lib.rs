@@ -57,7 +57,6 @@ pub mod verify;
 pub mod vfs;
 pub mod view_content;
 
-#[allow(dead_code, reason = "what reports turns comes with the session views")]
 mod active;
 mod aside;
 mod cache;

@@ -10,8 +10,8 @@ use common::{Flow, Place, Runner, accepted, command, run_id};
 use piw_protocol::child::{ChildBody, ValueRef};
 use piw_protocol::envelope::Outcome;
 use piw_protocol::interaction::{
-    BranchReceipt, BranchReport, MessageKind, MessageStatus, StopReason, TERMINAL_RETENTION_MS, TurnOwnership,
-    TurnReceipt, TurnReport, TurnState,
+    BranchReceipt, BranchReport, MessageKind, MessageStatus, StepReason, StopReason, TERMINAL_RETENTION_MS,
+    TurnOwnership, TurnReceipt, TurnReport, TurnState,
 };
 use piw_protocol::ops::Operation;
 use piw_state::query::StoredValue;
@@ -837,6 +837,308 @@ async fn an_idle_pi_right_after_a_delivery_has_lost_nothing() {
         ownership(&world.turn(&fence, &message, "t", None).await),
         TurnOwnership::Active
     );
+}
+
+// --------------------------------------------------------------------------------------------------------------------------- steps
+
+/// A run that asks the session's model. Returns it and the step's first message.
+async fn asked(world: &World) -> (String, MessageRow) {
+    let flow = Flow::new("ask")
+        .agent("ask", true)
+        .compute("after")
+        .edge("ask", "after");
+    let run = world.bound(&flow).await;
+    let mut runner = Runner::launch(&world.state).await;
+    accepted(&runner.begin("ask", 1).await);
+    accepted(&runner.ask("ask").await);
+    runner.exit(piw_state::RunnerOutcome::Exited).await;
+    (run, world.newest().await)
+}
+
+/// Delivers a message in an epoch.
+async fn delivered(world: &World, fence: &SessionFence, message: &MessageRow) {
+    world.seen(fence, absent(message, true)).await;
+    assert_eq!(
+        world.current(fence.epoch()).await,
+        Some((message.message_id.clone(), Rule::Deliver))
+    );
+    world.seen(fence, present(message, false)).await;
+}
+
+/// Reason and state of every step message.
+async fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
+    let all = world.all().await.into_iter();
+    all.filter_map(|row| Some((row.reason?.name(), row.status.name())))
+        .collect()
+}
+
+async fn paused(world: &World, run: &str) -> bool {
+    world
+        .sql
+        .query_row(
+            "SELECT paused_at IS NOT NULL FROM runs WHERE run_id = ?1",
+            [run],
+            |row| row.get(0),
+        )
+        .expect("the run")
+}
+
+#[tokio::test]
+async fn a_step_is_reminded_of_twice_and_then_fails() {
+    let world = World::new().await;
+    let (run, first) = asked(&world).await;
+    assert_eq!(
+        (first.kind, first.reason),
+        (MessageKind::Step, Some(StepReason::Initial))
+    );
+    let fence = world.take(1);
+    let mut message = first;
+    for (turn, stop) in [
+        ("t1", StopReason::Completed),
+        ("t2", StopReason::Error),
+        ("t3", StopReason::Completed),
+    ] {
+        delivered(&world, &fence, &message).await;
+        assert_eq!(
+            ownership(&world.turn(&fence, &message, turn, None).await),
+            TurnOwnership::Active
+        );
+        assert_eq!(
+            ownership(&world.turn(&fence, &message, turn, Some(stop)).await),
+            TurnOwnership::Settled
+        );
+        // Saying it again counts nothing.
+        assert_eq!(
+            ownership(&world.turn(&fence, &message, turn, Some(stop)).await),
+            TurnOwnership::Settled
+        );
+        message = world.newest().await;
+        world.is_sound().await;
+    }
+    assert_eq!(
+        steps(&world).await,
+        [("initial", "sent"), ("reminder", "sent"), ("reminder", "sent")]
+    );
+    assert_eq!(
+        common::facts(&world.state, &run).await.0,
+        "running",
+        "the next generation settles the failure"
+    );
+    assert_eq!(world.current(1).await, None);
+}
+
+#[tokio::test]
+async fn an_aborted_turn_pauses_the_run_and_counts_nothing() {
+    let world = World::new().await;
+    let (run, message) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &message).await;
+    world.turn(&fence, &message, "t1", None).await;
+    world.turn(&fence, &message, "t1", Some(StopReason::Aborted)).await;
+    assert!(paused(&world, &run).await);
+    assert_eq!(steps(&world).await, [("initial", "sent")]);
+    assert_eq!(world.current(1).await, None);
+    world.seen(&fence, NOTHING).await;
+    let fence = world.take(2);
+    world.seen(&fence, NOTHING).await;
+    assert_eq!(
+        steps(&world).await,
+        [("initial", "sent")],
+        "a paused run is not presented anew"
+    );
+    assert_eq!(
+        ownership(&world.turn(&fence, &message, "manual", None).await),
+        TurnOwnership::Absent,
+        "nothing is attributed to a paused run"
+    );
+    let unproductive: i64 = world
+        .sql
+        .query_row("SELECT unproductive_turn_ends FROM interactive_requests", [], |row| {
+            row.get(0)
+        })
+        .expect("the request");
+    assert_eq!(unproductive, 0);
+
+    let resumed = world
+        .state
+        .resume_run(world.identity(Operation::RunResume), run, None)
+        .await
+        .expect("resumed");
+    assert_eq!(resumed.outcome, Outcome::Accepted);
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("resumed", "pending")]);
+    let message = world.newest().await;
+    delivered(&world, &fence, &message).await;
+    assert_eq!(
+        ownership(&world.turn(&fence, &message, "t2", None).await),
+        TurnOwnership::Active
+    );
+    world.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_step_that_left_the_branch_is_resumed_once_and_then_sent_again() {
+    let world = World::new().await;
+    let (_, first) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &first).await;
+    world.turn(&fence, &first, "t1", None).await;
+    let busy = world.branch(&fence, absent(&first, true)).await;
+    assert_eq!(busy.outcome, Outcome::Accepted);
+    assert_eq!(
+        steps(&world).await,
+        [("initial", "sent")],
+        "its turn is open in this epoch"
+    );
+
+    let fence = world.take(2);
+    assert_eq!(world.current(2).await, Some((first.message_id.clone(), Rule::OpenTurn)));
+    // The idle report loses the turn, which reminds; the reminder then speaks for the step.
+    for _ in 0..3 {
+        world.seen(&fence, absent(&first, true)).await;
+    }
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("reminder", "pending")]);
+    let reminder = world.newest().await;
+    delivered(&world, &fence, &reminder).await;
+
+    let fence = world.take(3);
+    assert_eq!(
+        world.current(3).await,
+        Some((reminder.message_id.clone(), Rule::Unreported))
+    );
+    for _ in 0..3 {
+        world.seen(&fence, absent(&reminder, true)).await;
+    }
+    let expected = [("initial", "sent"), ("reminder", "sent"), ("resumed", "pending")];
+    assert_eq!(steps(&world).await, expected);
+    let resumed = world.newest().await;
+    delivered(&world, &fence, &resumed).await;
+
+    let fence = world.take(4);
+    for _ in 0..3 {
+        world.seen(&fence, absent(&resumed, true)).await;
+    }
+    assert_eq!(
+        steps(&world).await,
+        expected,
+        "a resumed message that leaves again is sent again"
+    );
+    assert_eq!(
+        world.current(4).await,
+        Some((resumed.message_id.clone(), Rule::Deliver))
+    );
+    world.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_step_that_was_sent_before_a_crash_is_reminded_of_and_not_sent_again() {
+    let world = World::new().await;
+    let (_, message) = asked(&world).await;
+    let fence = world.take(1);
+    world.seen(&fence, absent(&message, true)).await;
+    let fence = world.take(2);
+    world.seen(&fence, present(&message, true)).await;
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("reminder", "pending")]);
+    world.seen(&fence, present(&message, true)).await;
+    assert_eq!(steps(&world).await.len(), 2, "its lost turn counts once");
+    world.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_busy_session_goes_on_with_its_step_after_a_reconnect() {
+    let world = World::new().await;
+    let (_, message) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &message).await;
+    world.turn(&fence, &message, "t1", None).await;
+    let fence = world.take(2);
+    world.seen(&fence, present(&message, false)).await;
+    assert_eq!(
+        ownership(&world.turn(&fence, &message, "t1", None).await),
+        TurnOwnership::Active
+    );
+    world.turn(&fence, &message, "t1", Some(StopReason::Completed)).await;
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("reminder", "pending")]);
+}
+
+#[tokio::test]
+async fn a_delivered_step_of_a_cancelled_run_is_stopped_and_one_that_pi_never_got_is_not() {
+    let world = World::new().await;
+    let (run, _) = asked(&world).await;
+    let cancel = |run: String| world.state.cancel_run(world.identity(Operation::RunCancel), run, None);
+    cancel(run).await.expect("cancelled");
+    assert_eq!(steps(&world).await, [("initial", "cancelled")]);
+    let fence = world.take(1);
+    let terminal = world.newest().await;
+    assert_eq!(
+        world.current(1).await,
+        Some((terminal.message_id.clone(), Rule::Unreported))
+    );
+    world.seen(&fence, absent(&terminal, true)).await;
+    assert_eq!(
+        world.current(1).await,
+        Some((terminal.message_id.clone(), Rule::Deliver))
+    );
+    world.seen(&fence, present(&terminal, true)).await;
+    assert_eq!(world.current(1).await, None);
+
+    let (run, message) = asked(&world).await;
+    delivered(&world, &fence, &message).await;
+    cancel(run).await.expect("cancelled");
+    let terminal = world.newest().await;
+    world.seen(&fence, absent(&terminal, true)).await;
+    world.seen(&fence, present(&terminal, false)).await;
+    assert_eq!(world.current(1).await, Some((message.message_id.clone(), Rule::Stop)));
+    assert!(world.message(message.id).await.stopped);
+    let fence = world.take(2);
+    assert_eq!(
+        world.current(2).await,
+        Some((message.message_id.clone(), Rule::Unreported))
+    );
+    world.seen(&fence, present(&message, false)).await;
+    assert_eq!(world.current(2).await, Some((message.message_id.clone(), Rule::Stop)));
+    let turn = world
+        .turn(&fence, &message, "t", None)
+        .await
+        .receipt
+        .expect("a receipt");
+    assert_eq!(turn.ownership, TurnOwnership::Settled, "the turn is nobody's");
+    assert_eq!(world.current(2).await, None);
+    world.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_manual_turn_supersedes_the_reminder_that_waits() {
+    let world = World::new().await;
+    let (_, message) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &message).await;
+    world.turn(&fence, &message, "t1", None).await;
+    world.turn(&fence, &message, "t1", Some(StopReason::Completed)).await;
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("reminder", "pending")]);
+    assert_eq!(
+        ownership(&world.turn(&fence, &message, "manual", None).await),
+        TurnOwnership::Active
+    );
+    assert_eq!(steps(&world).await, [("initial", "sent"), ("reminder", "cancelled")]);
+    world.is_sound().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_loses_its_turn_and_a_late_end_adopts_that() {
+    let world = World::new().await;
+    let (run, message) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &message).await;
+    world.turn(&fence, &message, "t1", None).await;
+    world
+        .state
+        .cancel_run(world.identity(Operation::RunCancel), run, None)
+        .await
+        .expect("cancelled");
+    world.is_sound().await;
+    let late = world.turn(&fence, &message, "t1", Some(StopReason::Aborted)).await;
+    let turn = late.receipt.expect("adopted").turn.expect("the turn");
+    assert_eq!(turn.stop_reason, Some(StopReason::Lost));
 }
 
 // ----------------------------------------------------------------------------------------------------------------------- retention

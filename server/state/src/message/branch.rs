@@ -8,9 +8,9 @@ use piw_protocol::envelope::Outcome;
 use piw_protocol::interaction::{BranchReceipt, BranchReport, MessageKind, MessageStatus, StepReason};
 
 use super::facts::Known;
-use super::source as interaction;
 use super::{SessionFence, cancel_pending_steps, stale, touch, turn};
 use crate::error::StateError;
+use crate::interaction;
 use crate::receipts::{CommandIdentity, Decision, Receipted, error, receipted};
 use crate::state::State;
 use crate::writer::{Authority, Tx};

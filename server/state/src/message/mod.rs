@@ -9,7 +9,6 @@
 
 mod branch;
 mod facts;
-mod source;
 mod terminal;
 mod turn;
 

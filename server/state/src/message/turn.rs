@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::branch::ENTRY_ID_LIMIT;
 use super::facts::Known;
-use super::source as interaction;
 use super::{SessionFence, cancel_pending_steps, stale, touch};
 use crate::error::StateError;
+use crate::interaction;
 use crate::query::message::{self as stored, TurnRow};
 use crate::query::rfc3339;
 use crate::receipts::{CommandIdentity, Decision, Receipted, error, receipted};
