@@ -302,7 +302,7 @@ impl Watching {
         match self.target.take() {
             Some(Target::Run(run_id)) => self.publisher.tell(Command::WatchRun { run_id, slot }),
             Some(Target::Session(session, epoch)) => {
-                self.publisher.tell(Command::WatchSession { session, epoch, slot })
+                self.publisher.tell(Command::WatchSession { session, epoch, slot });
             }
             Some(Target::List(list, window)) => self.publisher.tell(Command::WatchList { list, window, slot }),
             None => {}

@@ -51,7 +51,7 @@ pub fn ended(run: &Ended<'_>) -> String {
     }
     match run.status {
         RunStatus::Completed => {
-            text.push_str("\nTell the user briefly what came out. Do not repeat work of the workflow.\n")
+            text.push_str("\nTell the user briefly what came out. Do not repeat work of the workflow.\n");
         }
         RunStatus::Cancelled => {}
         _ => {

@@ -488,7 +488,7 @@ fn window_of(
     for node in start..end {
         let index = i64::try_from(node).unwrap_or(i64::MAX);
         let row = known.next_if(|row| row.attempt.node == index);
-        let row = session_node(index, row, facts, nodes)?;
+        let row = session_node(index, row.as_ref(), facts, nodes)?;
         let cost = size(&row) + 1;
         if cost > left {
             if first == node && cost > NODE_BYTES {
@@ -503,9 +503,8 @@ fn window_of(
     Ok((first, window.into_items()))
 }
 
-fn session_node(node: i64, row: Option<NodeRow>, facts: &RunFacts, nodes: &Nodes) -> Result<SessionNode, ViewError> {
+fn session_node(node: i64, row: Option<&NodeRow>, facts: &RunFacts, nodes: &Nodes) -> Result<SessionNode, ViewError> {
     let (node_id, node_type) = nodes.get(node)?;
-    let row = row.as_ref();
     Ok(SessionNode {
         node_id: node_id.to_owned(),
         node_type,

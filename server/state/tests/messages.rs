@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +18,7 @@ use piw_protocol::interaction::{
 use piw_protocol::ops::Operation;
 use piw_state::query::StoredValue;
 use piw_state::query::message::{self as messages, MessageRow, Rule, Selection};
-use piw_state::{Answer, Clock, CommandIdentity, NewRun, Receipted, SessionFence, State};
+use piw_state::{Answer, Clock, CommandIdentity, NewRun, Receipted, SessionFence, State, StateOptions};
 use rusqlite::{Connection, params};
 use serde_json::json;
 
@@ -1340,4 +1342,126 @@ async fn two_open_turns_are_an_error_and_no_guess() {
             .any(|violation| format!("{violation:?}").contains("a session has one open turn")),
         "{found:?}"
     );
+}
+
+// ----------------------------------------------------------------------------------------------------------------------- crashes
+
+/// Set for the process that is killed.
+const CRASH: &str = "PIW_STATE_TEST_MESSAGES_CRASH";
+
+/// Not a test of its own: the process that is killed somewhere on the way of a session through all that writes messages and turns.
+#[tokio::test]
+async fn dying_process() {
+    if std::env::var_os(CRASH).is_none() {
+        return;
+    }
+    let world = World::new().await;
+    println!("\nplace {}", world.place.dir.path().display());
+    let (run, message) = asked(&world).await;
+    let fence = world.take(1);
+    delivered(&world, &fence, &message).await;
+    world.turn(&fence, &message, "t1", None).await;
+    world.turn(&fence, &message, "t1", Some(StopReason::Completed)).await;
+    let reminder = world.newest().await;
+    delivered(&world, &fence, &reminder).await;
+    world.turn(&fence, &reminder, "t2", None).await;
+    world.turn(&fence, &reminder, "t2", Some(StopReason::Aborted)).await;
+    let resume = world.identity(Operation::RunResume);
+    world
+        .state
+        .resume_run(resume, run.clone(), None)
+        .await
+        .expect("resumed");
+    let resumed = world.newest().await;
+    delivered(&world, &fence, &resumed).await;
+    let fence = world.take(2);
+    world.seen(&fence, absent(&resumed, true)).await;
+    world.seen(&fence, present(&resumed, false)).await;
+    world.turn(&fence, &resumed, "t3", None).await;
+    let cancel = world.identity(Operation::RunCancel);
+    world.state.cancel_run(cancel, run, None).await.expect("cancelled");
+    println!("\nsurvived");
+}
+
+/// Runs [`dying_process`] with a kill at an arrival at a point. Returns its directory and whether it came through.
+fn die_at(point: &str, arrival: u32) -> (PathBuf, bool) {
+    let before = arrival - 1;
+    let output = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "dying_process", "--nocapture"])
+        .env(CRASH, "1")
+        .env("FAILPOINTS", format!("{point}={before}*off->return(kill)"))
+        .output()
+        .expect("run");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let place = printed.lines().find_map(|line| line.strip_prefix("place "));
+    let survived = printed.lines().any(|line| line == "survived");
+    assert!(survived || output.status.code().is_none(), "it failed: {output:?}");
+    (place.unwrap_or_default().into(), survived)
+}
+
+/// What must hold however a process died: a message and what causes it are stored together, or neither is.
+const TOGETHER: &[(&str, &str)] = &[
+    (
+        "a pending request was presented",
+        "SELECT count(*) FROM interactive_requests q WHERE NOT EXISTS (SELECT 1 FROM workflow_messages m WHERE m.request = q.id)",
+    ),
+    (
+        "every unproductive end of a turn is counted and reminded of",
+        "SELECT count(*) FROM interactive_requests q WHERE q.unproductive_turn_ends <> (
+           SELECT count(*) FROM workflow_turns t WHERE t.run = q.run AND t.stop_reason = 'completed')
+          OR q.unproductive_turn_ends <> (SELECT count(*) FROM workflow_messages m WHERE m.request = q.id AND m.reason = 'reminder')",
+    ),
+    (
+        "an aborted turn paused its run, which was resumed with a message",
+        "SELECT count(*) FROM workflow_turns t JOIN runs r ON r.id = t.run WHERE t.stop_reason = 'aborted' AND r.paused_at IS NULL
+            AND NOT EXISTS (SELECT 1 FROM workflow_messages m WHERE m.run = r.id AND m.reason = 'resumed')",
+    ),
+    (
+        "an ended run told its session and asks for nothing",
+        "SELECT count(*) FROM runs r WHERE r.finished_at IS NOT NULL AND (
+           NOT EXISTS (SELECT 1 FROM workflow_messages m WHERE m.run = r.id AND m.kind = 'terminal')
+           OR EXISTS (SELECT 1 FROM workflow_messages m WHERE m.run = r.id AND m.kind = 'step' AND m.state = 'pending')
+           OR EXISTS (SELECT 1 FROM workflow_turns t WHERE t.run = r.id AND t.status = 'open'))",
+    ),
+];
+
+#[tokio::test]
+async fn messages_and_their_causes_survive_together_wherever_the_process_dies() {
+    for (point, deaths_at_least) in [
+        ("state::message_stored", 4),
+        ("state::sources_cancelled", 1),
+        ("state::turn_ended", 2),
+        ("state::branch_reported", 8),
+        ("state::before_commit", 20),
+    ] {
+        let mut deaths = 0;
+        loop {
+            let (dir, survived) = die_at(point, deaths + 1);
+            if survived {
+                assert!(!dir.exists(), "a process that ends cleans up");
+                break;
+            }
+            deaths += 1;
+            if !dir.join("state.sqlite").exists() {
+                continue;
+            }
+            let state = State::open(StateOptions {
+                readers: 1,
+                ..StateOptions::new(&dir)
+            })
+            .expect("opens");
+            let found = state.verify().await.expect("verified");
+            assert!(found.is_empty(), "{point}, death {deaths}: {found:?}");
+            for (rule, violations) in TOGETHER {
+                let count: i64 = state
+                    .read(move |db| Ok(db.query_row(violations, [], |row| row.get(0))?))
+                    .await
+                    .expect("read");
+                assert_eq!(count, 0, "{point}, death {deaths}: {rule}");
+            }
+            state.close();
+            std::fs::remove_dir_all(&dir).expect("removed");
+        }
+        assert!(deaths >= deaths_at_least, "{point} was reached {deaths} times");
+    }
 }

@@ -6,7 +6,7 @@ use crate::child;
 use crate::support::{RawClient, TestServer};
 use piw_protocol::envelope::{EventKind, Outcome, Response, ServerMessage};
 use piw_protocol::interaction::{
-    MessageKind, MessageStatus, SESSION_VIEW_LIMIT, SessionView, TurnOwnership, TurnReceipt, TurnState,
+    MessageKind, MessageStatus, SESSION_VIEW_LIMIT, SessionView, StopReason, TurnOwnership, TurnReceipt, TurnState,
 };
 use piw_protocol::ops::{Operation, RunReceipt};
 use piw_protocol::run::DisplayStatus;
@@ -142,19 +142,17 @@ impl Coordinator {
 
 /// The next session snapshot, after those that came while an answer was awaited.
 fn next_view(client: &mut RawClient) -> SessionView {
-    loop {
-        let event = if client.events.is_empty() {
-            match client.next().expect("a view comes") {
-                ServerMessage::Event(event) => event,
-                other => panic!("unexpected {other:?}"),
-            }
-        } else {
-            client.events.remove(0)
-        };
-        assert_eq!(event.event, EventKind::SessionSnapshot, "{:?}", event.payload);
-        assert!(event.payload.as_str().len() <= SESSION_VIEW_LIMIT);
-        return event.payload.decode().unwrap();
-    }
+    let event = if client.events.is_empty() {
+        match client.next().expect("a view comes") {
+            ServerMessage::Event(event) => event,
+            other => panic!("unexpected {other:?}"),
+        }
+    } else {
+        client.events.remove(0)
+    };
+    assert_eq!(event.event, EventKind::SessionSnapshot, "{:?}", event.payload);
+    assert!(event.payload.as_str().len() <= SESSION_VIEW_LIMIT);
+    event.payload.decode().unwrap()
 }
 
 fn reason(response: &Response) -> (Outcome, String) {
@@ -344,7 +342,7 @@ fn a_turn_survives_a_restart_of_the_server_and_is_lost_by_an_idle_report() {
     assert!(view.workflow_message.is_none());
     let late = pi.turn(&message, "t", Some("completed"));
     let receipt: TurnReceipt = late.receipt.unwrap().decode().unwrap();
-    assert_eq!(receipt.turn.unwrap().stop_reason.map(|stop| stop.name()), Some("lost"));
+    assert_eq!(receipt.turn.unwrap().stop_reason.map(StopReason::name), Some("lost"));
 }
 
 #[test]

@@ -112,12 +112,9 @@ pub(crate) fn present_end(tx: &mut Tx<'_>, run: RunKey) -> Result<(), StateError
         .query_row([run], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
     let status = names::run_status(&status)?;
     let output = shown_value(tx, run, "final_output")?;
-    let error = match shown_value(tx, run, "error")? {
-        Some((text, _)) => {
-            Some(serde_json::from_str::<ErrorInfo>(&text).map_or(text, |error| bounded(&error.message).to_owned()))
-        }
-        None => None,
-    };
+    let error = shown_value(tx, run, "error")?.map(|(text, _)| {
+        serde_json::from_str::<ErrorInfo>(&text).map_or(text, |error| bounded(&error.message).to_owned())
+    });
     let ended = Ended {
         run_id: &run_id,
         workflow: &workflow,
@@ -157,7 +154,6 @@ fn shown_value(tx: &Tx<'_>, run: RunKey, kind: &str) -> Result<Option<(String, u
         .query_row((run, kind), |row| Stored::columns(row, 0))
         .optional()?;
     Ok(match stored {
-        None => None,
         Some(Stored { json: Some(text), .. }) => {
             let bytes = text.len() as u64;
             Some((bounded(&text).to_owned(), bytes))
@@ -170,7 +166,7 @@ fn shown_value(tx: &Tx<'_>, run: RunKey, kind: &str) -> Result<Option<(String, u
                 bytes,
             ))
         }
-        Some(_) => None,
+        None | Some(_) => None,
     })
 }
 

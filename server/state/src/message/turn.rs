@@ -100,7 +100,7 @@ fn decide(tx: &mut Tx<'_>, fence: &SessionFence, report: &TurnReport) -> Result<
         }
     };
     if let Some(turn) = stored::turn(tx.db, &report.workflow_turn_id)? {
-        return repeated(tx, fence, &known, turn, report);
+        return repeated(tx, fence, &known, &turn, report);
     }
     if known.accepts_turn() {
         if let Some(open) = stored::open_turn(tx.db, fence.session())? {
@@ -175,7 +175,7 @@ fn repeated(
     tx: &mut Tx<'_>,
     fence: &SessionFence,
     known: &Known,
-    turn: TurnRow,
+    turn: &TurnRow,
     report: &TurnReport,
 ) -> Result<Decision<TurnReceipt>, StateError> {
     let conflict = |message: String| {
