@@ -16,6 +16,10 @@ use crate::view::Display;
 pub const SESSION_VIEW_SCHEMA: &str = "pi-workflows.session-view.v1";
 /// Schema of the hidden details of a step message.
 pub const STEP_DETAILS_SCHEMA: &str = "pi-workflows.agent-step-message.v1";
+/// Schema of the hidden details of a terminal message.
+pub const TERMINAL_DETAILS_SCHEMA: &str = "pi-workflows.terminal-message.v1";
+/// Schema of the hidden details of a notification.
+pub const NOTIFICATION_DETAILS_SCHEMA: &str = "pi-workflows.notification-message.v1";
 /// Schema of the receipt of a turn report.
 pub const TURN_RECEIPT_SCHEMA: &str = "pi-workflows.workflow-turn-report-receipt.v1";
 /// Largest session view, in bytes of canonical JSON.
@@ -434,6 +438,16 @@ pub struct BranchReport {
     pub has_pending_messages: bool,
 }
 
+/// Receipt of `workflowMessage.reportBranch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BranchReceipt {
+    /// The message that was reported.
+    pub workflow_message_id: Option<String>,
+    /// What is known of it now.
+    pub status: Option<MessageStatus>,
+}
+
 /// Payload of `workflowTurn.report`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -490,6 +504,14 @@ pub struct ClearTerminal {
     pub target_session_id: String,
     /// Epoch that the view gave.
     pub coordinator_epoch: u64,
+}
+
+/// Receipt of `sessionView.clearTerminal`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClearedTerminal {
+    /// The run that is no longer shown; `null` when none was.
+    pub run_id: Option<String>,
 }
 
 /// Who acts in a session: part of every `interaction.*` payload.

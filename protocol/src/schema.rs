@@ -160,12 +160,18 @@ fn shapes(types: &mut SchemaGenerator) -> Vec<Shape> {
             ),
             Operation::ViewSessionWatch => (of::<interaction::SessionWatch>(types), None),
             Operation::ViewSessionWindow => (of::<interaction::SessionWindow>(types), None),
-            Operation::WorkflowMessageReportBranch => (of::<interaction::BranchReport>(types), None),
+            Operation::WorkflowMessageReportBranch => (
+                of::<interaction::BranchReport>(types),
+                of::<interaction::BranchReceipt>(types),
+            ),
             Operation::WorkflowTurnReport => (
                 of::<interaction::TurnReport>(types),
                 of::<interaction::TurnReceipt>(types),
             ),
-            Operation::SessionViewClearTerminal => (of::<interaction::ClearTerminal>(types), None),
+            Operation::SessionViewClearTerminal => (
+                of::<interaction::ClearTerminal>(types),
+                of::<interaction::ClearedTerminal>(types),
+            ),
             Operation::InteractionSubmit => (
                 of::<interaction::InteractionSubmit>(types),
                 of::<interaction::InteractionReceipt>(types),

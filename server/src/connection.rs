@@ -109,7 +109,7 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
         tracing::error!(connection_id, "a connection's writer failed");
     }
     server.publisher.disconnect(&sink);
-    server.coordinators.disconnect(counted.number());
+    server.connection_ended(counted.number());
 }
 
 /// The server refuses a connection at once: one event that says why.

@@ -21,7 +21,7 @@ const COUNTER_BITS: u32 = 20;
 
 /// The coordinators of all sessions. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Coordinators {
+pub struct Coordinators {
     shared: Arc<Shared>,
 }
 
@@ -37,24 +37,25 @@ struct Entry {
     epoch: u64,
     /// What fences compare with.
     current: Arc<AtomicU64>,
-    /// `None` once its connection or subscription is gone.
-    connection: Option<u64>,
+    /// Connection and subscription; `None` once they are gone.
+    holder: Option<(u64, String)>,
     /// Whether a branch report of this epoch was accepted.
     reported: bool,
 }
 
 /// How a session's coordination stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// Epoch of the newest coordinator; 0 when there never was one in this life of the server.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// Whether a branch report of this epoch was accepted.
-    pub(crate) reported: bool,
+    pub reported: bool,
 }
 
 impl Coordinators {
     /// None yet, in the life of the server that has this epoch.
-    pub(crate) fn new(server_epoch: u64) -> Self {
+    #[must_use]
+    pub fn new(server_epoch: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
                 next: AtomicU64::new((server_epoch << COUNTER_BITS) + 1),
@@ -64,24 +65,27 @@ impl Coordinators {
     }
 
     /// Makes a connection the coordinator of a session, fencing the one before. Returns its epoch.
-    pub(crate) fn take(&self, session: &Arc<str>, connection: u64) -> u64 {
+    pub fn take(&self, session: &Arc<str>, connection: u64, subscription_id: &str) -> u64 {
         let mut sessions = self.lock();
+        // A subscription that is replaced by one of another session coordinates only that.
+        release(&mut sessions, connection, Some(subscription_id));
         let epoch = self.shared.next.fetch_add(1, Ordering::SeqCst);
         let entry = sessions.entry(Arc::clone(session)).or_insert_with(|| Entry {
             epoch,
             current: Arc::default(),
-            connection: None,
+            holder: None,
             reported: false,
         });
         entry.current.store(epoch, Ordering::SeqCst);
         entry.epoch = epoch;
-        entry.connection = Some(connection);
+        entry.holder = Some((connection, subscription_id.to_owned()));
         entry.reported = false;
         epoch
     }
 
     /// How a session's coordination stands.
-    pub(crate) fn standing(&self, session: &str) -> Standing {
+    #[must_use]
+    pub fn standing(&self, session: &str) -> Standing {
         self.lock()
             .get(session)
             .map_or_else(Standing::default, |entry| Standing {
@@ -90,8 +94,14 @@ impl Coordinators {
             })
     }
 
+    /// Whether a connection coordinates a session now.
+    #[must_use]
+    pub fn is_held(&self, session: &str) -> bool {
+        self.lock().get(session).is_some_and(|entry| entry.holder.is_some())
+    }
+
     /// A branch report of an epoch was accepted; whether that epoch is still the session's.
-    pub(crate) fn reported(&self, session: &str, epoch: u64) -> bool {
+    pub fn reported(&self, session: &str, epoch: u64) -> bool {
         match self.lock().get_mut(session) {
             Some(entry) if entry.epoch == epoch => {
                 entry.reported = true;
@@ -102,24 +112,18 @@ impl Coordinators {
     }
 
     /// A connection is gone: it coordinates nothing any more. What it asked for before may still be decided, unless somebody else
-    /// takes its sessions first.
-    pub(crate) fn disconnect(&self, connection: u64) {
-        self.lock().retain(|_, entry| {
-            if entry.connection == Some(connection) {
-                entry.connection = None;
-            }
-            // A fence that is out needs the cell that a next coordinator moves.
-            entry.connection.is_some() || Arc::strong_count(&entry.current) > 1
-        });
+    /// takes its sessions first. Returns the sessions that it coordinated.
+    pub fn disconnect(&self, connection: u64) -> Vec<Arc<str>> {
+        let mut sessions = self.lock();
+        let left = release(&mut sessions, connection, None);
+        // A fence that is out needs the cell that a next coordinator moves.
+        sessions.retain(|_, entry| entry.holder.is_some() || Arc::strong_count(&entry.current) > 1);
+        left
     }
 
-    /// A connection gives one session up.
-    pub(crate) fn leave(&self, session: &str, epoch: u64) {
-        if let Some(entry) = self.lock().get_mut(session)
-            && entry.epoch == epoch
-        {
-            entry.connection = None;
-        }
+    /// A subscription of a connection ends. Returns the sessions that it coordinated.
+    pub fn leave(&self, connection: u64, subscription_id: &str) -> Vec<Arc<str>> {
+        release(&mut self.lock(), connection, Some(subscription_id))
     }
 
     /// Checks that a connection is the session's coordinator in this epoch, whatever was reported.
@@ -128,7 +132,8 @@ impl Coordinators {
         let Some((name, entry)) = sessions.get_key_value(session) else {
             return Err(stale(session, epoch, None));
         };
-        if entry.epoch != epoch || entry.connection != Some(connection) {
+        let holds = entry.holder.as_ref().is_some_and(|(holder, _)| *holder == connection);
+        if entry.epoch != epoch || !holds {
             return Err(stale(session, epoch, Some(entry.epoch)));
         }
         Ok(SessionFence::new(Arc::clone(name), epoch, Arc::clone(&entry.current)))
@@ -137,6 +142,21 @@ impl Coordinators {
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes sessions from a connection, or from one of its subscriptions.
+fn release(sessions: &mut HashMap<Arc<str>, Entry>, connection: u64, subscription_id: Option<&str>) -> Vec<Arc<str>> {
+    let mut left = Vec::new();
+    for (session, entry) in sessions {
+        let held = entry.holder.as_ref().is_some_and(|(holder, subscription)| {
+            *holder == connection && subscription_id.is_none_or(|id| id == subscription)
+        });
+        if held {
+            entry.holder = None;
+            left.push(Arc::clone(session));
+        }
+    }
+    left
 }
 
 impl Server {
@@ -163,7 +183,7 @@ impl Server {
 }
 
 /// The refusal of whoever is not the coordinator that it says it is.
-pub(crate) fn stale(session: &str, epoch: u64, current: Option<u64>) -> Answer {
+fn stale(session: &str, epoch: u64, current: Option<u64>) -> Answer {
     let now = match current {
         Some(current) => format!("the current epoch is {current}"),
         None => "nobody watches it".to_owned(),

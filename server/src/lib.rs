@@ -13,6 +13,9 @@
 //! | [`publish`] | subscriptions, push on commit |
 //! | [`log`] | the bounded log |
 
+#[cfg(feature = "bench")]
+pub mod bench;
+pub mod coordinator;
 pub mod error;
 pub mod lock;
 pub mod log;
@@ -27,8 +30,6 @@ mod admissions;
 mod answer;
 mod command;
 mod connection;
-#[allow(dead_code, reason = "what uses it comes with the interactive steps")]
-mod coordinator;
 mod deadlines;
 mod inflight;
 mod lifecycle;

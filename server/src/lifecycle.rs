@@ -298,12 +298,14 @@ async fn recover(options: &ServerOptions, state: &State) -> Result<(), ServerErr
     piw_fault::point!("server::after_reap");
     Scratch::clear_all(&options.places);
     let recovered = state.recover().await?;
+    let presented = state.present_ended_runs().await?;
     piw_fault::point!("server::recovered");
     tracing::info!(
         reaped,
         daemons,
         claimable = recovered.claimable,
         parked = recovered.parked,
+        presented,
         "recovered"
     );
     Ok(())
@@ -340,7 +342,8 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         overrun: options.overrun.unwrap_or(OVERRUN),
     };
     let (stop, requests) = mpsc::channel(16);
-    let publisher = Publisher::start(state.clone(), &epoch.to_string());
+    let coordinators = Coordinators::new(epoch);
+    let publisher = Publisher::start(state.clone(), &epoch.to_string(), coordinators.clone());
     let server = Arc::new(Server {
         state,
         places: options.places.clone(),
@@ -353,7 +356,7 @@ fn assemble(options: &ServerOptions, state: State, epoch: u64, lock: &ServerLock
         validators,
         update_rates: UpdateRates::default(),
         publisher,
-        coordinators: Coordinators::new(epoch),
+        coordinators,
         in_flight: InFlight::default(),
         maintenance: Maintenance::default(),
         workflows: options.workflows,

@@ -19,6 +19,7 @@ mod board;
 mod frame;
 mod list_topic;
 mod run_topic;
+mod session_topic;
 mod sink;
 mod task;
 
@@ -30,6 +31,7 @@ use piw_state::query::counts::{self, StatusCounts};
 use piw_state::{Interest, State};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::coordinator::Coordinators;
 use crate::projection::{ListFilter, Projector, ViewError, Window, content_chunk};
 use list_topic::PageWanted;
 use task::{Command, ListName, Task};
@@ -60,19 +62,21 @@ pub struct Watching {
 enum Target {
     Run(Arc<str>),
     List(ListName, Window),
+    Session(Arc<str>, u64),
 }
 
 impl Publisher {
     /// Starts the publisher's task on the current runtime. `server` names this server among all that ever served the
     /// database: revisions of lists are only good within one.
     #[must_use]
-    pub fn start(state: State, server: &str) -> Self {
+    pub fn start(state: State, server: &str, coordinators: Coordinators) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let projector = Projector::default();
         let task = Task {
             changes: state.changes(Interest::Everything),
             state: state.clone(),
             projector: projector.clone(),
+            coordinators,
             server: server.into(),
             commands: received,
         };
@@ -119,6 +123,49 @@ impl Publisher {
         })
         .await??;
         Ok(self.watching(sink, &request.subscription_id, Target::List(list, window)))
+    }
+
+    /// Watches a session as its coordinator of an epoch. There is nothing that could be missing: a session that no run ever named
+    /// has a view, too.
+    ///
+    /// # Errors
+    /// [`ViewError::TooManySubscriptions`].
+    pub fn watch_session(
+        &self,
+        sink: &ConnectionSink,
+        subscription_id: &str,
+        session: &Arc<str>,
+        epoch: u64,
+    ) -> Result<Watching, ViewError> {
+        sink.check_room(subscription_id)?;
+        Ok(self.watching(sink, subscription_id, Target::Session(Arc::clone(session), epoch)))
+    }
+
+    /// Moves the node window of a session's subscription: to a first row, or (`None`) after the working node. Whether there is such a
+    /// subscription; its view follows as an event.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn move_window(
+        &self,
+        sink: &ConnectionSink,
+        subscription_id: &str,
+        start: Option<u64>,
+    ) -> Result<bool, ViewError> {
+        self.ask(|reply| Command::Look {
+            sink: sink.clone(),
+            subscription_id: subscription_id.to_owned(),
+            start,
+            reply,
+        })
+        .await
+    }
+
+    /// A session's coordination changed: its watchers get a new view.
+    pub fn touch_session(&self, session: &str) {
+        self.tell(Command::TouchSession {
+            session: session.into(),
+        });
     }
 
     fn watching(&self, sink: &ConnectionSink, subscription_id: &str, target: Target) -> Watching {
@@ -254,6 +301,9 @@ impl Watching {
         };
         match self.target.take() {
             Some(Target::Run(run_id)) => self.publisher.tell(Command::WatchRun { run_id, slot }),
+            Some(Target::Session(session, epoch)) => {
+                self.publisher.tell(Command::WatchSession { session, epoch, slot });
+            }
             Some(Target::List(list, window)) => self.publisher.tell(Command::WatchList { list, window, slot }),
             None => {}
         }

@@ -30,6 +30,7 @@ pub mod limits;
 pub mod locate;
 pub mod machine;
 pub mod names;
+pub mod notice;
 pub mod problem;
 pub mod progress;
 pub mod prompt;

@@ -5,6 +5,7 @@
 
 mod content;
 mod control;
+mod coordinate;
 mod effect;
 mod input;
 mod interaction;
@@ -55,6 +56,12 @@ impl Server {
             Operation::RunList => self.run_list(&request).await,
             Operation::ViewRunsWatch => self.view_runs_watch(context, &request).await,
             Operation::ViewRunWatch => self.view_run_watch(context, &request).await,
+            Operation::ViewSessionWatch => self.view_session_watch(context, &request).await,
+            Operation::ViewSessionUnwatch => self.view_session_unwatch(context, &request),
+            Operation::ViewSessionWindow => self.view_session_window(context, &request).await,
+            Operation::WorkflowMessageReportBranch => self.report_branch(context, &request).await,
+            Operation::WorkflowTurnReport => self.report_turn(context, &request).await,
+            Operation::SessionViewClearTerminal => self.clear_terminal(context, &request).await,
             Operation::ViewRunsUnwatch | Operation::ViewRunUnwatch => self.view_unwatch(context, &request),
             Operation::ViewRunsPage => self.view_runs_page(&request).await,
             Operation::ViewRunGet => self.view_run_get(&request).await,

@@ -116,6 +116,6 @@ fn viewed<V: Serialize>(view: Result<V, ViewError>, revision: impl FnOnce(&V) ->
     }
 }
 
-fn refused(error: &ViewError) -> Answer {
+pub(super) fn refused(error: &ViewError) -> Answer {
     Answer::error(error.outcome(), error.operation_error())
 }

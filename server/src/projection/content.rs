@@ -99,6 +99,11 @@ pub(crate) struct NamedContent {
 }
 
 impl NamedContent {
+    /// Whether nothing has to be stored before the view is sent.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.missing.is_empty()
+    }
+
     /// Stores what is missing; a view must not be sent before this resolved.
     pub(crate) async fn store(self, state: &State) -> Result<(), StateError> {
         if self.missing.is_empty() {

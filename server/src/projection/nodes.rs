@@ -16,6 +16,11 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    /// Nodes in the definition.
+    pub(crate) fn len(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
     /// Qualified id and type of a node.
     pub(crate) fn get(&self, node: i64) -> Result<(&str, NodeType), QueryError> {
         usize::try_from(node)

@@ -12,7 +12,7 @@ use piw_protocol::view::{
 };
 use piw_state::query::run::{self as runs, RunFacts};
 use piw_state::query::steps::{self, Chain, Order};
-use piw_state::query::{Reader, content as stored, graph as graphs, trace, updates};
+use piw_state::query::{Reader, content as stored, graph as graphs, message as messages, trace, updates};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ use super::bounds::Window;
 use super::content::{Contents, NamedContent, parse_path};
 use super::run::Projector;
 use super::step::StepMaker;
-use super::{ViewError, graph, session, times, update};
+use super::{ViewError, graph, session, session_view, times, update};
 
 /// Bytes of graph steps beside a page of steps.
 const GRAPH_BYTES: usize = 256 * 1024;
@@ -107,7 +107,10 @@ impl Projector {
                     ..Found::default()
                 }
             }
-            PageKind::Settings | PageKind::FollowUps | PageKind::WorkflowMessages => Found {
+            PageKind::WorkflowMessages => {
+                messages_page(reader, &facts, position(&request.cursor)?, limit, &mut contents)?
+            }
+            PageKind::Settings | PageKind::FollowUps => Found {
                 start: position(&request.cursor)?,
                 ..Found::default()
             },
@@ -316,6 +319,25 @@ fn updates_page(
     Ok(Found {
         start,
         total: updates::count(maker.reader, facts.id)?,
+        items: items(window)?,
+        ..Found::default()
+    })
+}
+
+fn messages_page(
+    reader: &Reader,
+    facts: &RunFacts,
+    start: u64,
+    limit: usize,
+    contents: &mut Contents,
+) -> Result<Found, ViewError> {
+    let mut window = Window::new(limit, PAGE_BYTES);
+    messages::scan(reader, facts.id, start, |row| {
+        Ok(window.push(session_view::page_message(row, contents)))
+    })?;
+    Ok(Found {
+        start,
+        total: messages::count(reader, facts.id)?,
         items: items(window)?,
         ..Found::default()
     })

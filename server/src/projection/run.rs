@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::bounds::{TEXT_LIMIT, Window, cut, size};
 use super::content::{Contents, NamedContent};
 use super::nodes::{NodeCache, Nodes};
+use super::session_view::SessionCache;
 use super::step::{ResultCache, StepMaker};
 use super::{ViewError, display, effect, graph, session, update};
 
@@ -92,11 +93,12 @@ pub(crate) struct Projected {
     pub(crate) valid_until: Option<i64>,
 }
 
-/// Makes run views and pages. Clones share what they remember of definitions and large results.
+/// Makes run views, session views and pages. Clones share what they remember of definitions, large results and sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Projector {
     pub(crate) nodes: NodeCache,
     pub(crate) results: ResultCache,
+    pub(super) sessions: SessionCache,
 }
 
 impl Projector {
@@ -222,7 +224,7 @@ impl Projector {
 
 /// Where a run stands.
 #[derive(Debug, Default)]
-struct Position {
+pub(super) struct Position {
     current: Option<AttemptRow>,
     current_node: Option<String>,
     waiting_on: Option<String>,
@@ -231,7 +233,25 @@ struct Position {
 }
 
 impl Position {
-    fn read(reader: &Reader, facts: &RunFacts, nodes: &Nodes) -> Result<Self, QueryError> {
+    /// Node of the unfinished attempt.
+    pub(super) fn current_node(&self) -> Option<&str> {
+        self.current_node.as_deref()
+    }
+
+    /// Node whose answer or submission is awaited.
+    pub(super) fn waiting_on(&self) -> Option<&str> {
+        self.waiting_on.as_deref()
+    }
+
+    /// Index of the node that works or is waited on.
+    pub(super) fn working_node(&self) -> Option<i64> {
+        self.current
+            .as_ref()
+            .or(self.checkpoint.as_ref())
+            .map(|attempt| attempt.node)
+    }
+
+    pub(super) fn read(reader: &Reader, facts: &RunFacts, nodes: &Nodes) -> Result<Self, QueryError> {
         let mut at = Self::default();
         if let Some(id) = facts.current_attempt {
             at.current = steps::attempt(reader, id)?;

@@ -1,7 +1,7 @@
 //! The publisher's decisions, without I/O: who watches what, what is stale, what is read next and when.
 //!
 //! The task around it ([`super::Publisher`]) feeds it commands, commits, finished reads and the time, and carries out the
-//! [`Job`]s it asks for. At most one read of a run and one of a list is under way at a time.
+//! [`Job`]s it asks for. At most one read of a run, a list or a session is under way at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::frame::EncodedView;
 use super::list_topic::{ListTopic, PageWanted};
 use super::run_topic::{Join, RunTopic};
-use super::sink::SlotHandle;
+use super::session_topic::{SessionBuilt, SessionJob, SessionTopic};
+use super::sink::{ConnectionSink, SlotHandle};
 use crate::projection::{Changes, ListChange, RunListFeed, ViewError, Window};
 
 /// Least time between two snapshots of one subscription.
@@ -23,6 +24,8 @@ pub(crate) enum Job {
     Run(RunJob),
     /// A run list.
     List(ListJob),
+    /// The views of a session.
+    Session(SessionJob),
 }
 
 /// Reads one run view.
@@ -70,17 +73,18 @@ pub(crate) struct ListBuild {
     pub(crate) valid_until: Option<Instant>,
 }
 
-/// Every watched run and list.
+/// Every watched run, list and session.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     runs: HashMap<Arc<str>, RunTopic>,
     lists: HashMap<Arc<str>, ListTopic>,
+    sessions: HashMap<Arc<str>, SessionTopic>,
 }
 
 impl Board {
     /// Whether nobody watches anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.lists.is_empty()
+        self.runs.is_empty() && self.lists.is_empty() && self.sessions.is_empty()
     }
 
     /// Somebody asks whether a run can be watched.
@@ -91,6 +95,25 @@ impl Board {
     /// Somebody watches a run.
     pub(crate) fn watch_run(&mut self, run_id: &Arc<str>, slot: SlotHandle) {
         self.runs.entry(Arc::clone(run_id)).or_default().watch(slot, run_id);
+    }
+
+    /// Somebody watches a session, as its coordinator of an epoch.
+    pub(crate) fn watch_session(&mut self, session: &Arc<str>, epoch: u64, slot: SlotHandle) {
+        self.sessions.entry(Arc::clone(session)).or_default().watch(slot, epoch);
+    }
+
+    /// Moves the node window of a session's subscription; whether there is such a subscription.
+    pub(crate) fn look(&mut self, sink: &ConnectionSink, subscription_id: &str, start: Option<u64>) -> bool {
+        self.sessions
+            .values_mut()
+            .any(|topic| topic.look(sink, subscription_id, start))
+    }
+
+    /// Something that decides the views of a session changed.
+    pub(crate) fn touch_session(&mut self, session: &str) {
+        if let Some(topic) = self.sessions.get_mut(session) {
+            topic.touch();
+        }
     }
 
     /// The list of a filter, made when it is new.
@@ -113,19 +136,24 @@ impl Board {
         for list in self.lists.values_mut() {
             list.touch(run_id, status);
         }
+        for session in self.sessions.values_mut() {
+            session.touch_run(run_id);
+        }
     }
 
     /// Drops watchers whose subscription is gone, and what nobody needs.
     pub(crate) fn prune(&mut self, now: Instant) {
         self.runs.retain(|_, topic| topic.prune(now));
         self.lists.retain(|_, topic| topic.prune(now));
+        self.sessions.retain(|_, topic| topic.prune());
     }
 
     /// When [`Self::due`] has something to do next.
     pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
         let runs = self.runs.values().filter_map(|topic| topic.due_at(now));
         let lists = self.lists.values().filter_map(|topic| topic.due_at(now));
-        runs.chain(lists).min()
+        let sessions = self.sessions.values().filter_map(|topic| topic.due_at(now));
+        runs.chain(lists).chain(sessions).min()
     }
 
     /// The reads to start now.
@@ -149,6 +177,15 @@ impl Board {
             }
             true
         });
+        self.sessions.retain(|session, topic| {
+            if topic.due_at(now).is_some_and(|at| at <= now) {
+                match topic.start(session) {
+                    Some(job) => jobs.push(Job::Session(job)),
+                    None => return false,
+                }
+            }
+            true
+        });
         jobs
     }
 
@@ -165,6 +202,20 @@ impl Board {
     pub(crate) fn list_done(&mut self, filter: &Arc<str>, build: ListBuild, now: Instant) {
         if let Some(topic) = self.lists.get_mut(filter) {
             topic.finish(build, now);
+        }
+    }
+
+    /// A read of a session ended.
+    pub(crate) fn session_done(
+        &mut self,
+        session: &Arc<str>,
+        result: Result<Vec<SessionBuilt>, ViewError>,
+        now: Instant,
+    ) {
+        if let Some(topic) = self.sessions.get_mut(session)
+            && !topic.finish(session, result, now)
+        {
+            self.sessions.remove(session);
         }
     }
 

@@ -174,6 +174,11 @@ impl SlotHandle {
         &self.subscription_id
     }
 
+    /// Whether this is the slot of that subscription of that connection.
+    pub(crate) fn is_of(&self, sink: &ConnectionSink, subscription_id: &str) -> bool {
+        Arc::ptr_eq(&self.sink.inner, &sink.inner) && &*self.subscription_id == subscription_id && self.is_open()
+    }
+
     /// Whether the subscription still exists.
     pub(crate) fn is_open(&self) -> bool {
         let slots = self.sink.lock();

@@ -8,15 +8,17 @@ use piw_protocol::envelope::EventKind;
 use piw_protocol::view::RunListPage;
 use piw_state::query::{Reader, run as runs};
 use piw_state::{ChangeFeed, Changes, State};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::board::{Board, Job, ListBuild, ListJob, RunBuild, RunJob};
 use super::frame::EncodedView;
 use super::list_topic::{ListTopic, PageWanted};
 use super::run_topic::Join;
-use super::sink::SlotHandle;
-use crate::projection::{ListChange, ListFilter, Projector, RunListFeed, ViewError, Window};
+use super::session_topic::{Look, SessionBuilt, SessionJob};
+use super::sink::{ConnectionSink, SlotHandle};
+use crate::coordinator::Coordinators;
+use crate::projection::{ListChange, ListFilter, Looking, Projector, RunListFeed, ViewError, Window};
 
 /// What the publisher is told.
 #[derive(Debug)]
@@ -43,6 +45,22 @@ pub(crate) enum Command {
         list: ListName,
         page: PageWanted,
     },
+    WatchSession {
+        session: Arc<str>,
+        epoch: u64,
+        slot: SlotHandle,
+    },
+    /// The node window of a session's subscription moves.
+    Look {
+        sink: ConnectionSink,
+        subscription_id: String,
+        start: Option<u64>,
+        reply: oneshot::Sender<bool>,
+    },
+    /// A session's coordination changed.
+    TouchSession {
+        session: Arc<str>,
+    },
     /// Subscriptions may be gone.
     Prune,
 }
@@ -65,12 +83,18 @@ enum Done {
         filter: Arc<str>,
         build: ListBuild,
     },
+    Session {
+        session: Arc<str>,
+        result: Result<Vec<SessionBuilt>, ViewError>,
+    },
 }
 
 /// The publisher's task.
 pub(crate) struct Task {
     pub(crate) state: State,
     pub(crate) projector: Projector,
+    /// Who acts for sessions.
+    pub(crate) coordinators: Coordinators,
     /// Tells this server's list revisions from any other's.
     pub(crate) server: Arc<str>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
@@ -99,6 +123,7 @@ impl Task {
                 changes = self.changes.next() => touch(&mut board, &changes),
                 Some(done) = reads.join_next() => match done {
                     Ok(Done::Run { run_id, result }) => board.run_done(&run_id, result, Instant::now()),
+                    Ok(Done::Session { session, result }) => board.session_done(&session, result, Instant::now()),
                     Ok(Done::List { filter, build }) => board.list_done(&filter, build, Instant::now()),
                     Err(error) => tracing::error!(%error, "a read of a view ended unexpectedly"),
                 },
@@ -115,6 +140,17 @@ impl Task {
             Command::JoinList { list, window, join } => self.list(board, list, now).join(window, join),
             Command::WatchList { list, window, slot } => self.list(board, list, now).watch(window, slot),
             Command::Page { list, page } => self.list(board, list, now).page(page),
+            Command::WatchSession { session, epoch, slot } => board.watch_session(&session, epoch, slot),
+            Command::Look {
+                sink,
+                subscription_id,
+                start,
+                reply,
+            } => {
+                // The other end may have gone away; then nobody needs the answer.
+                let _ = reply.send(board.look(&sink, &subscription_id, start));
+            }
+            Command::TouchSession { session } => board.touch_session(&session),
             Command::Prune => board.prune(now),
         }
     }
@@ -131,6 +167,16 @@ impl Task {
                 reads.spawn(async move {
                     let result = read_run(&state, projector, &run_id, known).await;
                     Done::Run { run_id, result }
+                });
+            }
+            Job::Session(job) => {
+                let coordinators = self.coordinators.clone();
+                reads.spawn(async move {
+                    let session = Arc::clone(&job.session);
+                    Done::Session {
+                        session,
+                        result: read_session(&state, projector, &coordinators, job).await,
+                    }
                 });
             }
             Job::List(job) => {
@@ -150,6 +196,9 @@ impl Task {
 fn touch(board: &mut Board, changes: &Changes) {
     for change in changes.runs.values() {
         board.touch(&change.run_id, change.status);
+    }
+    for session in &changes.sessions {
+        board.touch_session(session);
     }
 }
 
@@ -185,6 +234,56 @@ async fn read_run(
         view,
         valid_until: instant(projected.valid_until, now),
     })
+}
+
+/// Makes the view of every look at a session, from one consistent read.
+async fn read_session(
+    state: &State,
+    projector: Projector,
+    coordinators: &Coordinators,
+    job: SessionJob,
+) -> Result<Vec<SessionBuilt>, ViewError> {
+    let SessionJob { session, looks } = job;
+    let now = state.clock().wall_ms();
+    let standing = coordinators.standing(&session);
+    let name = Arc::clone(&session);
+    let projected = state
+        .read(move |reader| {
+            let project = |look: Look| {
+                let looking = Looking {
+                    epoch: look.epoch,
+                    standing,
+                    window: look.window,
+                };
+                projector
+                    .session_view(reader, &name, looking, now)
+                    .map(|projected| (look, projected))
+            };
+            Ok(looks.into_iter().map(project).collect::<Result<Vec<_>, ViewError>>())
+        })
+        .await??;
+    let mut built = Vec::with_capacity(projected.len());
+    for (look, projected) in projected {
+        for content in projected.content {
+            content.store(state).await?;
+        }
+        let view = projected.view;
+        built.push(SessionBuilt {
+            look,
+            view: EncodedView {
+                event: EventKind::SessionSnapshot,
+                run_id: None,
+                revision: None,
+                payload: Arc::clone(&view.json),
+            },
+            run: view
+                .run
+                .zip(view.run_id.as_deref())
+                .map(|(run, run_id)| (run, Arc::from(run_id))),
+            valid_until: instant(view.valid_until, now),
+        });
+    }
+    Ok(built)
 }
 
 /// A wall-clock time as an instant of the clock that timers use.

@@ -2,6 +2,7 @@
 //!
 //! Throughput bars of the product are ratios to this rate, measured in the same run on the same disk.
 
+mod messages;
 mod retention;
 mod stored;
 
@@ -31,6 +32,7 @@ use crate::server::{OwnEpoch, ServerIdentity};
 use crate::state::{State, StateOptions};
 use crate::writer::Tx;
 
+pub use messages::{History, session_history};
 pub use retention::{Purging, purging};
 pub use stored::{ended_runs, long_run};
 

@@ -38,7 +38,7 @@ pub mod ids;
 pub mod interaction;
 pub mod lease;
 pub mod maintenance;
-#[allow(dead_code, reason = "what uses it comes with the interactive steps")]
+
 pub mod message;
 pub mod open;
 pub mod purge;
@@ -57,7 +57,6 @@ pub mod verify;
 pub mod vfs;
 pub mod view_content;
 
-#[allow(dead_code, reason = "what reports turns comes with the session views")]
 mod active;
 mod aside;
 mod cache;

@@ -47,6 +47,8 @@ pub(crate) struct End {
     pub(crate) final_output: Option<Prepared>,
     pub(crate) error: Option<Prepared>,
     pub(crate) failure_class: Option<&'static str>,
+    /// Whether a continuation takes over: its last run tells the session how it ended.
+    pub(crate) continued: bool,
 }
 
 /// Why and how a run stops executing without ending.
@@ -143,6 +145,9 @@ impl Live {
             .prepare_cached("UPDATE run_bindings SET reserved = 0 WHERE run = ?1 AND reserved = 1")?
             .execute([self.key])?;
         message::cancel_sources(tx, self.key)?;
+        if !end.continued {
+            message::present_end(tx, self.key)?;
+        }
         self.release(tx)
     }
 

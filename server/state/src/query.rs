@@ -22,6 +22,7 @@ pub mod counts;
 pub mod effects;
 pub mod graph;
 pub mod list;
+pub mod message;
 pub mod run;
 pub mod session;
 pub mod steps;

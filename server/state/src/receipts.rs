@@ -44,6 +44,19 @@ pub struct Receipted<R> {
     pub repeated: bool,
 }
 
+impl<R> Receipted<R> {
+    /// A refusal that no receipt remembers.
+    pub(crate) const fn refused(outcome: Outcome, error: OperationError) -> Self {
+        Self {
+            outcome,
+            revision: None,
+            receipt: None,
+            error: Some(error),
+            repeated: false,
+        }
+    }
+}
+
 /// A decision that is about to be stored.
 pub(crate) enum Decision<R> {
     Accept {
@@ -51,6 +64,8 @@ pub(crate) enum Decision<R> {
         revision: Option<u64>,
         receipt: R,
     },
+    /// What is asked for was there already.
+    Adopt { run: Option<RunKey>, receipt: R },
     Refuse {
         run: Option<RunKey>,
         outcome: Outcome,
@@ -59,6 +74,22 @@ pub(crate) enum Decision<R> {
 }
 
 impl<R> Decision<R> {
+    /// The same decision with another receipt.
+    pub(crate) fn map<S>(self, make: impl FnOnce(R) -> S) -> Decision<S> {
+        match self {
+            Self::Accept { run, revision, receipt } => Decision::Accept {
+                run,
+                revision,
+                receipt: make(receipt),
+            },
+            Self::Adopt { run, receipt } => Decision::Adopt {
+                run,
+                receipt: make(receipt),
+            },
+            Self::Refuse { run, outcome, error } => Decision::Refuse { run, outcome, error },
+        }
+    }
+
     pub(crate) fn refuse(run: RunKey, outcome: Outcome, reason: &str, message: String) -> Self {
         Self::Refuse {
             run: Some(run),
@@ -159,7 +190,12 @@ where
     let decision = decide(tx)?;
     let (run, outcome, revision, receipt, error) = match decision {
         Decision::Accept { run, revision, receipt } => (run, Outcome::Accepted, revision, Some(receipt), None),
+        Decision::Adopt { run, receipt } => (run, Outcome::Adopted, None, Some(receipt), None),
         Decision::Refuse { run, outcome, error } => (run, outcome, None, None, Some(error)),
+    };
+    let stored = match outcome {
+        Outcome::Adopted => Outcome::Accepted,
+        other => other,
     };
     let mut statement = tx.db.prepare_cached(
         "INSERT INTO server_commands (client_id, idempotency_key, request_id, operation, fingerprint, run, outcome, revision,
@@ -169,7 +205,7 @@ where
     statement.execute(named_params! {
         ":client": identity.client_id, ":key": identity.idempotency_key, ":request": identity.request_id,
         ":operation": identity.operation.name(), ":fingerprint": identity.fingerprint, ":run": run,
-        ":outcome": outcome.name(), ":revision": revision,
+        ":outcome": stored.name(), ":revision": revision,
         ":receipt": receipt.as_ref().map(serde_json::to_string).transpose()?,
         ":error": error.as_ref().map(serde_json::to_string).transpose()?, ":now": tx.now,
     })?;

@@ -739,6 +739,7 @@ CREATE UNIQUE INDEX workflow_messages_terminal ON workflow_messages(run) WHERE k
 -- What the selection walks: bounded by the work in progress, not by the session's history.
 CREATE INDEX workflow_messages_open ON workflow_messages(target_session, session_order, branch_epoch) WHERE open = 1;
 CREATE INDEX workflow_messages_open_run ON workflow_messages(run) WHERE open = 1;
+CREATE INDEX workflow_messages_terminals ON workflow_messages(target_session, session_order) WHERE kind = 'terminal';
 CREATE INDEX workflow_messages_by_run ON workflow_messages(run);
 CREATE INDEX workflow_messages_pending ON workflow_messages(run) WHERE state = 'pending';
 CREATE INDEX workflow_messages_request ON workflow_messages(request) WHERE request IS NOT NULL;

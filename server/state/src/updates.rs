@@ -13,6 +13,7 @@ use crate::cache::{Current, Live};
 use crate::child::{Decided, accept, refuse};
 use crate::error::StateError;
 use crate::live::{About, Bump};
+use crate::message;
 use crate::value::maybe;
 use crate::writer::Tx;
 
@@ -168,6 +169,15 @@ pub(crate) fn notify(tx: &mut Tx<'_>, mut live: Live, wanted: &Notification<'_>)
             payload: std::str::from_utf8(&payload).ok(),
         };
         live.event(tx, "notification", "notification.created", about)?;
+        let notice = message::Notice {
+            run_id: &live.run_id,
+            node_id: live.graph.node_id(current.node)?,
+            visit: current.visit,
+            index: wanted.index,
+            kind: wanted.kind,
+            text: wanted.text,
+        };
+        message::notify(tx, live.key, &notice)?;
     }
     accept(tx, live, Bump::View)
 }

@@ -15,6 +15,7 @@
 //! | `overrun` | has a budget of one millisecond and goes deaf |
 //! | `wait` | is a checkpoint |
 //! | `fail` | fails |
+//! | `notify` | tells its session something, and finishes |
 //!
 //! Every execution appends the node's name to the file `log` in the project directory. Special scripts: `!refuse`,
 //! `!unsupported`, `!agentless`, `!die`, `!slow` (resolves once `resolve.go` exists).
@@ -452,6 +453,14 @@ impl Runner {
                 deaf();
             }
             "borrow" => self.borrow(&name, attempt),
+            "notify" => {
+                let body = ChildBody::Notification {
+                    kind: "progress".to_owned(),
+                    message: format!("{name} is done"),
+                    index: 0,
+                };
+                self.send(body, Some(attempt), false);
+            }
             "fail" => return NodeOutcome::Failed,
             _ => {}
         }

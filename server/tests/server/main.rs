@@ -5,6 +5,7 @@ mod child;
 mod connections;
 mod processes;
 mod runs;
+mod sessions;
 mod support;
 
 /// The entry of servers and scripted children that are this very binary, started again; as a test it does nothing.

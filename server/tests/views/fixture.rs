@@ -7,6 +7,7 @@ use piw_protocol::canonical;
 use piw_protocol::definition::{
     DEFINITION_SCHEMA, DefinitionSnapshot, EdgeRoute, EdgeSnapshot, NodeSnapshot, NodeType,
 };
+use piw_server::coordinator::Coordinators;
 use piw_server::publish::Publisher;
 use piw_state::{Clock, ServerIdentity, State, StateOptions, SystemClock};
 use rusqlite::{Connection, params};
@@ -84,7 +85,7 @@ impl Fixture {
             [],
         )
         .unwrap();
-        let publisher = Publisher::start(state.clone(), "test");
+        let publisher = Publisher::start(state.clone(), "test", Coordinators::new(1));
         Self {
             state,
             publisher,

@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod memory;
+pub mod messages;
 pub mod retention;
 pub mod session;
 pub mod startup;

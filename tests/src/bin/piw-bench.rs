@@ -1,17 +1,18 @@
 //! Measures `piw` against the bars of its design: prints one table, writes `target/piw-bench.json`.
 //!
-//! `piw-bench [PART…]` with parts `disk startup throughput retention session memory viewer`; all of them when none is named.
+//! `piw-bench [PART…]` with parts `disk startup throughput retention session messages memory viewer`; all of them when none is named.
 //! `PIW_BENCH_STEPS` sets the length of the long chain (default 100,000), `PIW_BENCH_EVENTS` that of the recorded session (default
 //! 1,000,000). `PIW_BENCH_STATE` names a directory with a `state.sqlite` for the viewer that was filled before.
 
-use piw_tests::bench::{disk, retention, session, startup, table, throughput, viewer};
+use piw_tests::bench::{disk, messages, retention, session, startup, table, throughput, viewer};
 
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     "disk",
     "startup",
     "throughput",
     "retention",
     "session",
+    "messages",
     "memory",
     "viewer",
 ];
@@ -42,6 +43,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if wants("session") {
         rows.extend(session::rows(events)?);
+    }
+    if wants("messages") {
+        rows.extend(messages::rows(dir.path())?);
     }
     if wants("memory") {
         rows.extend(throughput::memory_rows());

@@ -48,6 +48,7 @@ impl Play {
             .map(|job| match job {
                 Job::Run(job) => job.known,
                 Job::List(_) => panic!("no list is watched"),
+                Job::Session(_) => panic!("no session is watched"),
             })
             .collect()
     }

@@ -554,6 +554,7 @@ fn end(
             final_output,
             error,
             failure_class: failed.then_some("nodeFailed"),
+            continued: false,
         },
     )?;
     live.event(

@@ -84,6 +84,7 @@ fn settle(
             final_output: Some(value.clone()),
             error: None,
             failure_class: None,
+            continued: true,
         },
     )?;
     let place = Place {

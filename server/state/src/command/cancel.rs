@@ -44,6 +44,7 @@ impl State {
                     final_output: None,
                     error: None,
                     failure_class: None,
+                    continued: false,
                 };
                 live.end(tx, end)?;
                 live.event(tx, "command", "run.cancelled", About::default())?;

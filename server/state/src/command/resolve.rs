@@ -91,18 +91,7 @@ fn resolve(
     } else {
         message
     };
-    Ok(match accept(tx, live, Some(message))? {
-        Decision::Accept { run, revision, receipt } => Decision::Accept {
-            run,
-            revision,
-            receipt: EffectReceipt {
-                effect_id,
-                state,
-                run: receipt,
-            },
-        },
-        Decision::Refuse { run, outcome, error } => Decision::Refuse { run, outcome, error },
-    })
+    Ok(accept(tx, live, Some(message))?.map(|run| EffectReceipt { effect_id, state, run }))
 }
 
 fn refuse(

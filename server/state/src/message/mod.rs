@@ -7,9 +7,19 @@
 //! What a session's branch holds is known per *coordinator epoch*: `branch_epoch` is the epoch of the newest report on a message.
 //! Epochs only grow, so nothing has to be written when a coordinator goes.
 
+mod branch;
+mod facts;
+mod terminal;
+mod turn;
+
+pub use turn::turn_of;
+
+pub(crate) use terminal::{Notice, notify, present_end};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use piw_protocol::envelope::Outcome;
 use piw_protocol::interaction::{MessageContent, MessageKind, StepReason};
 use rusqlite::named_params;
 use serde_json::Value;
@@ -17,6 +27,7 @@ use uuid::Uuid;
 
 use crate::error::StateError;
 use crate::ids::RunKey;
+use crate::receipts::{Receipted, error};
 use crate::value::{Prepared, maybe};
 use crate::writer::Tx;
 
@@ -57,6 +68,17 @@ impl SessionFence {
     pub fn holds(&self) -> bool {
         self.current.load(Ordering::SeqCst) == self.epoch
     }
+}
+
+/// The answer to a coordinator that was replaced before its report reached the writer. Nothing is stored.
+fn stale<R>(fence: &SessionFence) -> Receipted<R> {
+    let message = format!(
+        "epoch {} no longer coordinates session {:?}; the current epoch is {}",
+        fence.epoch(),
+        fence.session(),
+        fence.current.load(Ordering::SeqCst)
+    );
+    Receipted::refused(Outcome::Rejected, error("stale_coordinator", message))
 }
 
 /// `workflow_messages.id`.

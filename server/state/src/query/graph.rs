@@ -44,7 +44,10 @@ pub fn live_nodes(reader: &Reader, run: i64) -> Result<Vec<NodeRow>> {
                 n.attempts, n.latest_step
            FROM run_nodes n JOIN node_attempts a ON a.id = n.latest_attempt WHERE n.run = ?1 ORDER BY n.node",
     )?;
-    let mut rows = statement.query([run])?;
+    read_nodes(statement.query([run])?)
+}
+
+fn read_nodes(mut rows: rusqlite::Rows<'_>) -> Result<Vec<NodeRow>> {
     let mut nodes = Vec::new();
     while let Some(row) = rows.next()? {
         nodes.push(NodeRow {
@@ -57,6 +60,17 @@ pub fn live_nodes(reader: &Reader, run: i64) -> Result<Vec<NodeRow>> {
         });
     }
     Ok(nodes)
+}
+
+/// The rows of [`live_nodes`] whose node index is in a range.
+pub fn live_nodes_in(reader: &Reader, run: i64, range: std::ops::Range<u64>) -> Result<Vec<NodeRow>> {
+    let mut statement = reader.prepare_cached(
+        "SELECT a.id, a.attempt_id, a.node, a.outcome, a.status, a.started_at, a.finished_at, a.status_detail,
+                n.attempts, n.latest_step
+           FROM run_nodes n JOIN node_attempts a ON a.id = n.latest_attempt
+          WHERE n.run = ?1 AND n.node >= ?2 AND n.node < ?3 ORDER BY n.node",
+    )?;
+    read_nodes(statement.query(params![run, signed(range.start), signed(range.end)])?)
 }
 
 /// The transitions of a run now, without the one from the start.

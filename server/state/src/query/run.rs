@@ -217,6 +217,15 @@ pub fn view_revision(reader: &Reader, run_id: &str) -> Result<Option<u64>> {
     revision.map(|revision| unsigned("view revision", revision)).transpose()
 }
 
+/// As [`view_revision`], by `runs.id`.
+pub fn view_revision_by_id(reader: &Reader, id: i64) -> Result<Option<u64>> {
+    let mut statement = reader.prepare_cached(
+        "SELECT i.view_revision FROM runs r JOIN resources i ON i.id = r.id WHERE r.id = ?1 AND r.deleted_at IS NULL",
+    )?;
+    let revision: Option<i64> = statement.query_row([id], |row| row.get(0)).optional()?;
+    revision.map(|revision| unsigned("view revision", revision)).transpose()
+}
+
 /// Every frozen source of a run.
 pub fn sources(reader: &Reader, id: i64) -> Result<Option<SourceMap>> {
     let mut statement = reader

@@ -378,6 +378,32 @@ pub(super) const INVARIANTS: &[(&str, &str)] = &[
            JOIN workflow_messages m ON m.id = t.message WHERE t.status = 'open' AND m.state = 'pending'",
     ),
     (
+        "a session has one open turn",
+        "SELECT NULL, count(*) || ' turns are open in one session' FROM workflow_turns WHERE status = 'open'
+          GROUP BY session_id HAVING count(*) > 1",
+    ),
+    (
+        "a turn belongs to its message's run and session",
+        "SELECT r.run_id, 'turn ' || t.id || ' of message ' || m.id FROM workflow_turns t JOIN workflow_messages m ON m.id = t.message
+           JOIN runs r ON r.id = t.run WHERE t.run <> m.run OR t.session_id <> m.target_session",
+    ),
+    (
+        "messages are counted by their session",
+        "SELECT r.run_id, 'message ' || m.id || ' at ' || m.session_order || ' of ' || coalesce(s.last_order, 'none')
+           FROM workflow_messages m JOIN runs r ON r.id = m.run LEFT JOIN pi_sessions s ON s.session_id = m.target_session
+          WHERE s.last_order IS NULL OR m.session_order > s.last_order",
+    ),
+    (
+        "only what may be current again is open",
+        "SELECT r.run_id, m.kind || ' message ' || m.id || ' is open and ' || m.state FROM workflow_messages m
+           JOIN runs r ON r.id = m.run WHERE m.open = 1 AND (m.state = 'cancelled' OR (m.kind = 'notification' AND m.state = 'sent'))",
+    ),
+    (
+        "a run that was continued leaves its end to its continuation",
+        "SELECT r.run_id, 'terminal message ' || m.id FROM workflow_messages m JOIN runs r ON r.id = m.run
+          WHERE m.kind = 'terminal' AND r.continued_by IS NOT NULL",
+    ),
+    (
         "recorded segments follow each other and belong to the run's session",
         "SELECT r.run_id, 'segment ' || s.id || ' begins at ' || s.first_position || ' and not at ' || s.expected
            FROM (SELECT *, coalesce(sum(next_sequence) OVER (PARTITION BY run ORDER BY id
