@@ -183,9 +183,9 @@ pub struct AnswerArgs {
     /// The run id, or a unique beginning of it
     #[arg(value_parser = id)]
     pub run_id: String,
-    /// The answer: JSON, @file, or - for standard input
+    /// The answer of a checkpoint: JSON, @file, or - for standard input; without it a person is asked here
     #[arg(value_name = "JSON|@FILE|-")]
-    pub answer: String,
+    pub answer: Option<String>,
     /// Follow the run that goes on with the answer
     #[arg(long, short = 'f')]
     pub follow: bool,

@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) sink: ConnectionSink,
     /// Its number, unique in this server's life.
     pub(crate) number: u64,
+    /// The process at its other end, when the system says so.
+    pub(crate) peer: Option<u32>,
 }
 
 /// A frame for the socket; the permits are free once it is written.
@@ -77,6 +79,7 @@ impl Closed {
 
 /// Serves one connection until either side closes it, or it has to leave for another.
 pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id: String, counted: Counted) {
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let (read, write) = stream.into_split();
     let sink = ConnectionSink::new();
     let gone = CancellationToken::new();
@@ -86,6 +89,7 @@ pub(crate) async fn serve(server: Arc<Server>, stream: UnixStream, connection_id
         context: Context {
             sink: sink.clone(),
             number: counted.number(),
+            peer: peer.and_then(|pid| u32::try_from(pid).ok()),
         },
         server: Arc::clone(&server),
         lines,

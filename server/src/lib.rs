@@ -34,6 +34,7 @@ mod deadlines;
 mod inflight;
 mod lifecycle;
 mod maintenance;
+mod people;
 mod scheduler;
 mod scratch;
 mod serve;

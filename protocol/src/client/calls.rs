@@ -12,6 +12,7 @@ use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
 use crate::effect::{EffectList, EffectListReport, EffectReceipt, EffectResolve};
 use crate::envelope::{EventKind, Outcome, Response};
 use crate::frame::FrameError;
+use crate::interaction::DecisionAnswer;
 use crate::maintenance::{
     StateBackup, StateBackupReport, StatePrune, StatePruneReport, StateStatusReport, StateVerifyReport,
 };
@@ -153,6 +154,14 @@ impl Client {
     pub async fn checkpoint_answer(&self, run: &RunRef, answer: Value) -> Result<Done<RunReceipt>, ClientError> {
         self.call(run.call(Operation::CheckpointAnswer, &CheckpointAnswer { answer })?)
             .await
+    }
+
+    /// `decision.answer`: a person's answer to a protected decision.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn decision_answer(&self, answer: &DecisionAnswer) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(Call::new(Operation::DecisionAnswer, answer)?).await
     }
 
     /// `effect.list` of one run, or of all.

@@ -14,6 +14,7 @@
 //! | [`lifecycle`] | which command a run takes in which state |
 //! | [`display`] | status, activity and controls that renderers show |
 //! | [`effect`] | effect keys, reservations, settlements |
+//! | [`decision`] | requests and answers of protected decisions |
 //! | [`prompt`] | the text that a model gets for a step |
 //! | [`update`], [`progress`] | published updates, their limits, the time that is left |
 //! | [`value`], [`title`], [`text`] | JSON value rules, run titles, bounds of free text |
@@ -21,6 +22,7 @@
 
 pub mod attempt;
 pub mod compile;
+pub mod decision;
 pub mod definition;
 pub mod display;
 pub mod effect;

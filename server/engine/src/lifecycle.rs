@@ -144,6 +144,20 @@ pub fn check_answer(run: &RunFacts<'_>) -> Result<(), Refusal> {
     }
 }
 
+/// May the run's protected decision be answered, by a person or by the declared policy?
+///
+/// # Errors
+/// Says why not.
+pub fn check_decision(run: &RunFacts<'_>) -> Result<(), Refusal> {
+    check_alive(run)?;
+    match run.request {
+        Some(RequestKind::Decision) if run.status != RunStatus::Waiting => Err(Refusal::NotWaiting),
+        Some(RequestKind::Decision) if run.paused => Err(Refusal::Paused),
+        Some(RequestKind::Decision) => check_reviewed(run),
+        _ => Err(Refusal::NotWaiting),
+    }
+}
+
 fn check_reviewed(run: &RunFacts<'_>) -> Result<(), Refusal> {
     match run.ambiguous_effects {
         0 => Ok(()),
@@ -331,6 +345,13 @@ mod tests {
             ..WAITING
         };
         assert!(text(check_answer(&decision)).contains("only a verified person"));
+        assert_eq!(check_decision(&decision), Ok(()));
+        let paused = RunFacts {
+            paused: true,
+            ..decision
+        };
+        assert_eq!(check_decision(&paused), Err(Refusal::Paused));
+        assert_eq!(check_decision(&WAITING), Err(Refusal::NotWaiting));
         let agent = RunFacts {
             request: Some(RequestKind::AgentOutput),
             ..WAITING

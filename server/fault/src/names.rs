@@ -7,6 +7,8 @@ pub struct Point {
     pub name: &'static str,
     /// What has happened and what has not when it is reached.
     pub what: &'static str,
+    /// Whether only a run reaches it that asks a model in a session.
+    pub asks: bool,
 }
 
 /// What a switch does to the promises.
@@ -30,7 +32,16 @@ pub struct Switch {
 }
 
 const fn point(name: &'static str, what: &'static str) -> Point {
-    Point { name, what }
+    Point {
+        name,
+        what,
+        asks: false,
+    }
+}
+
+/// A point on the way of a session's agent step, which only a coordinator of that session can go.
+const fn asking(name: &'static str, what: &'static str) -> Point {
+    Point { name, what, asks: true }
 }
 
 /// All fail points.
@@ -69,10 +80,10 @@ pub const POINTS: &[Point] = &[
     point("server::backup_made", "a backup is whole in its place, it has no receipt"),
     point("server::resolved", "a resolver has answered or ended, it is not dismissed"),
     // Submissions of sessions.
-    point("server::submission_stored", "a submission is stored, no validator looks at it"),
-    point("server::validated", "a validator has said what it found, or died; nothing is decided"),
-    point("server::submission_decided", "a submission is decided, its session does not know"),
-    point("validator::before_answer", "a submission is judged, the server does not know"),
+    asking("server::submission_stored", "a submission is stored, no validator looks at it"),
+    asking("server::validated", "a validator has said what it found, or died; nothing is decided"),
+    asking("server::submission_decided", "a submission is decided, its session does not know"),
+    asking("validator::before_answer", "a submission is judged, the server does not know"),
     // Launching runners.
     point("server::claimed", "a run is claimed, no runner exists"),
     point("server::before_spawn", "a child is about to be forked"),
@@ -123,9 +134,9 @@ pub const POINTS: &[Point] = &[
     point("runner::after_prompt", "the prompt is recorded, the agent is not started"),
     point("runner::submitted", "an agent has submitted something, it is not judged"),
     point("runner::submission_accepted", "a submission is accepted, its node has not finished"),
-    point("runner::before_request", "the prompt of a session's step is made, its request is not stored"),
-    point("runner::after_request", "the request is stored, the runner has not left"),
-    point("runner::before_settlement", "a decided request is about to finish its attempt"),
+    asking("runner::before_request", "the prompt of a session's step is made, its request is not stored"),
+    asking("runner::after_request", "the request is stored, the runner has not left"),
+    asking("runner::before_settlement", "a decided request is about to finish its attempt"),
     point("runner::before_notify", "a notification is about to be recorded"),
     point("runner::after_notify", "it is recorded, its node has not finished"),
     point("runner::before_finished", "a node's end and what follows are planned"),

@@ -37,6 +37,12 @@ pub fn find(prefix: &str) -> io::Result<Vec<ProcessIdentity>> {
     Ok(found)
 }
 
+/// Whether a process carries a mark, whoever made it. One whose environment cannot be read carries none.
+#[must_use]
+pub fn is_marked(pid: u32) -> bool {
+    sys::environment_value(pid, VARIABLE).is_some()
+}
+
 /// Ends every process that [`find`] finds: SIGTERM, up to `grace`, SIGKILL. Returns how many there were.
 ///
 /// # Errors

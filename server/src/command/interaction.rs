@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use piw_engine::decision::INPUT;
 use piw_protocol::canonical;
 use piw_protocol::child::{ContentRef, ValueRef};
 use piw_protocol::envelope::{Outcome, Request};
-use piw_protocol::interaction::{InteractionAssistant, InteractionReceipt, InteractionSubmit, InteractionUpdate};
-use piw_state::StateError;
+use piw_protocol::interaction::{
+    DecisionAnswer, InteractionAssistant, InteractionReceipt, InteractionSubmit, InteractionUpdate,
+};
 use piw_state::interaction::{NewSubmission, Reply, Submitted};
+use piw_state::{PersonsAnswer, StateError};
 use serde_json::Value;
 
 use super::{decided, identity, payload};
@@ -95,6 +98,48 @@ impl Server {
                 .interaction_update(identity(request), fence, update.request_id, update.update)
                 .await,
         )
+    }
+
+    /// A person's answer to a protected decision: from the session that is asked, or from a terminal that no workflow started.
+    pub(super) async fn decision_answer(&self, context: &Context, request: &Request) -> Answer {
+        let answer: DecisionAnswer = match payload(request) {
+            Ok(answer) => answer,
+            Err(answer) => return answer,
+        };
+        let (fence, source) = match &answer.authority {
+            Some(authority) => match self.session_authority(authority, context) {
+                Ok(fence) => (Some(fence), format!("session {}", authority.target_session_id)),
+                Err(answer) => return answer,
+            },
+            None => match context.peer.filter(|peer| !crate::people::is_of_a_workflow(*peer)) {
+                Some(peer) => (None, format!("terminal, process {peer}")),
+                None => {
+                    let message =
+                        "a process that a workflow started cannot answer for a person; answer from a terminal";
+                    return Answer::refuse(Outcome::Rejected, "not_a_person", &message);
+                }
+            },
+        };
+        let mut inputs = answer.inputs;
+        let input = match inputs.remove(INPUT) {
+            None => None,
+            Some(Value::String(input)) => Some(input),
+            Some(other) => return Answer::invalid(&format!("`inputs.{INPUT}` must be a text, not {other}")),
+        };
+        if let Some(other) = inputs.keys().next() {
+            return Answer::invalid(&format!(
+                "a choice takes one text, `inputs.{INPUT}`; `{other}` is unknown"
+            ));
+        }
+        let answer = PersonsAnswer {
+            request_id: answer.request_id,
+            digest: answer.digest,
+            choice: answer.choice,
+            input,
+            fence,
+            source,
+        };
+        decided(self.state.answer_decision(identity(request), answer).await)
     }
 
     /// Judges what an earlier server left unjudged. Nobody waits for the answers.

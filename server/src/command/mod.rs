@@ -46,6 +46,7 @@ impl Server {
             Operation::RunRestart => self.run_restart(request).await,
             Operation::RunStatus => self.run_status(&request).await,
             Operation::CheckpointAnswer => self.checkpoint_answer(&request).await,
+            Operation::DecisionAnswer => self.decision_answer(context, &request).await,
             Operation::InteractionSubmit => self.interaction_submit(context, &request).await,
             Operation::InteractionAssistant => self.interaction_assistant(context, &request).await,
             Operation::InteractionUpdate => self.interaction_update(context, &request).await,

@@ -302,7 +302,7 @@ fn state_view(
         human_decision: at
             .checkpoint
             .as_ref()
-            .map(|attempt| checkpoint_request(attempt, at, &steps)),
+            .map(|attempt| checkpoint_request(attempt, at, facts, &steps)),
         steps,
         current_node: at.current_node.clone(),
         current_attempt_id: at.current.as_ref().map(|row| row.attempt_id.clone()),
@@ -321,13 +321,18 @@ fn state_view(
 }
 
 /// The request of the checkpoint that the run waits on; its output is the request.
-fn checkpoint_request(attempt: &AttemptRow, at: &Position, steps: &[StepView]) -> Value {
+fn checkpoint_request(attempt: &AttemptRow, at: &Position, facts: &RunFacts, steps: &[StepView]) -> Value {
     let request = steps
         .iter()
         .rev()
         .find(|step| step.step.attempt_id == attempt.attempt_id);
+    let kind = if facts.pending_request.is_some() {
+        "decision"
+    } else {
+        "checkpoint"
+    };
     json!({
-        "kind": "checkpoint",
+        "kind": kind,
         "nodeId": at.waiting_on,
         "attemptId": attempt.attempt_id,
         "request": request.map_or(&Value::Null, |step| &step.step.output),

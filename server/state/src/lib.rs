@@ -13,6 +13,7 @@
 //! | [`session`] | what `session.record` stores of recorded sessions |
 //! | [`message`] | workflow messages, model turns, and what a session's coordinator reports |
 //! | [`interaction`] | requests of session-bound agent steps, their submissions and their time |
+//! | `decision` | protected decisions, their answers and deadlines |
 //! | `active` | active time of attempts |
 //! | `cache`, `live`, `restore`, `execution` | a run in memory, its rows, and what a runner is told of it |
 //! | [`recovery`], [`verify`] | what a new server takes back, and the invariants as queries |
@@ -61,6 +62,7 @@ mod active;
 mod aside;
 mod cache;
 mod child;
+mod decision;
 mod effects;
 mod execution;
 mod files;
@@ -80,6 +82,7 @@ pub use changes::{ChangeFeed, Changes, Interest, RunChange};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{Answer, Controlled, FencedRunner, NewRun, Original, Resolution, ResolvedRun, RunReceipted};
 pub use content::{Chunk, Put, PutChunk, PutError};
+pub use decision::PersonsAnswer;
 pub use error::{ClaimLost, StateError};
 pub use ids::{AttemptId, AttemptKey, NodeIndex, RunKey};
 pub use maintenance::{StateFacts, SweepRecord};

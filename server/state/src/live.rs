@@ -8,6 +8,7 @@ use rusqlite::named_params;
 
 use crate::active;
 use crate::cache::Live;
+use crate::decision;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, NodeIndex};
 use crate::interaction;
@@ -129,6 +130,7 @@ impl Live {
     pub(crate) fn end(&mut self, tx: &mut Tx<'_>, end: End) -> Result<(), StateError> {
         self.waiting_attempt = None;
         interaction::close(tx, self)?;
+        decision::close(tx, self.key)?;
         self.set_status(tx, end.status)?;
         for (kind, value) in [("final_output", end.final_output), ("error", end.error)] {
             if let Some(value) = value {

@@ -235,24 +235,17 @@ impl Definition {
         &self.nodes[self.start.node]
     }
 
-    /// What this build cannot execute yet, one sentence a piece that names node or workflow. A start must be refused when
+    /// What this build cannot execute yet, one sentence a piece that names the workflow. A start must be refused when
     /// there is any.
     #[must_use]
     pub fn unsupported(&self) -> Vec<String> {
-        let nodes = self.nodes.iter().filter_map(|node| match node.spec.node_type {
-            NodeType::Checkpoint if node.spec.human_decision.is_some() => Some(format!(
-                "node \"{}\" is a human decision, which this build cannot execute yet",
-                node.id
-            )),
-            _ => None,
-        });
         let root = self.snapshot.settings.then_some(self.snapshot.name.as_str());
         let mounted = self.snapshot.includes.iter().filter(|include| include.settings);
         let settings = root
             .into_iter()
             .chain(mounted.map(|include| include.workflow_name.as_str()))
             .map(|name| format!("workflow \"{name}\" declares live settings, which this build cannot execute yet"));
-        nodes.chain(settings).collect()
+        settings.collect()
     }
 
     /// What a run that is bound to no session cannot execute, one sentence a piece. A start without a session must be refused

@@ -221,15 +221,11 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             (NodeType::Action, Some(ActionExecution::Shell)) => self.shell(running).await,
             (NodeType::Action, _) => self.action(running).await,
             (NodeType::Notify, _) => self.notify(running).await,
-            (NodeType::Checkpoint, _) if spec.human_decision.is_none() => self.checkpoint(running).await,
+            (NodeType::Checkpoint, _) => match &spec.human_decision {
+                Some(declared) => self.human_decision(running, declared).await,
+                None => self.checkpoint(running).await,
+            },
             (NodeType::Agent, _) => self.agent(running).await,
-            (NodeType::Checkpoint, _) => {
-                let message = format!(
-                    "node \"{}\" is of a kind that this build cannot execute",
-                    attempt.node.id
-                );
-                Ok(NodeEnd::failed(error("notBuilt", message)))
-            }
         }
     }
 

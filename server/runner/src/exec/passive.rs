@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::node::{Abort, Context, NodeEnd, Running, error};
 use crate::script::{CallbackField, ScriptHost};
+use piw_engine::decision;
 use piw_engine::value::kind;
 
 /// Longest notification, in bytes.
@@ -40,6 +41,32 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         self.client.request(Some(&running.attempt.id), body).await?;
         piw_fault::point!("runner::after_notify");
         Ok(NodeEnd::ok(json!({ "kind": notify_kind, "message": message })))
+    }
+
+    /// Makes the request of a protected decision: everything that a person is shown, and what counts when nobody answers.
+    pub(crate) async fn human_decision(&self, running: &Running<'_, '_>, declared: &Value) -> Result<NodeEnd, Abort> {
+        let node = running.attempt.node;
+        let made = match self.call(running, CallbackField::Request, self.args(running)).await {
+            Ok(made) => made,
+            Err(failed) => return self.call_failed(failed),
+        };
+        let mut policy = declared.get("onTimeout").cloned();
+        if node.has_callback(CallbackField::OnTimeout.name()) {
+            let computed = match self.call(running, CallbackField::OnTimeout, self.args(running)).await {
+                Ok(computed) => computed,
+                Err(failed) => return self.call_failed(failed),
+            };
+            policy = Some(
+                match declared.get("onTimeout").and_then(|policy| policy.get("afterMs")) {
+                    Some(after) => json!({ "afterMs": after, "response": computed }),
+                    None => computed,
+                },
+            );
+        }
+        Ok(match decision::request(declared, &made, policy.as_ref()) {
+            Ok(request) => NodeEnd::ok(request),
+            Err(why) => NodeEnd::failed(error("badValue", format!("decision of node \"{}\": {why}", node.id))),
+        })
     }
 
     /// Makes a checkpoint's request: what the person who answers gets to see.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{Decided, Loaded, accept, refuse};
 use crate::active;
 use crate::cache::{Current, Live};
+use crate::decision;
 use crate::effects;
 use crate::error::StateError;
 use crate::ids::{AttemptId, AttemptKey, NodeIndex};
@@ -286,6 +287,12 @@ pub(super) fn finished(
         Checked::Needs(content) => return Ok(needs(tx, live, content)),
         Checked::Refused(text) => return Ok(refuse(tx, live, "transition", text)),
     };
+    let asked = match asked(&live, finish, loaded) {
+        Asked::Nothing => None,
+        Asked::Decision(request) => Some(request),
+        Asked::Needs(content) => return Ok(needs(tx, live, content)),
+        Asked::Refused(text) => return Ok(refuse(tx, live, "decision", text)),
+    };
     let settled = finish.settle.as_ref().map(|settle| settle.key.as_str());
     if let Some(key) = effects::unsettled(tx, &live, settled)? {
         let text = format!("effect {key} of attempt {} is not settled", finish.attempt_id);
@@ -303,10 +310,43 @@ pub(super) fn finished(
     match &finish.next {
         Next::Start(start) => begin(tx, &mut live, claim.generation, start, prepared.enters)?,
         Next::Finish(run) => end(tx, &mut live, run, prepared.final_output, prepared.error)?,
-        Next::Wait => wait(tx, &mut live, current.key)?,
+        Next::Wait => {
+            wait(tx, &mut live, current.key)?;
+            if let Some(request) = asked {
+                decision::open(tx, &mut live, current.key, &finish.attempt_id, &request)?;
+            }
+        }
     }
     live.progress.apply(&graph.definition, &transition);
     accept(tx, live, Bump::Execution)
+}
+
+/// What a finished node asks of a person.
+enum Asked {
+    Nothing,
+    Decision(Value),
+    Needs(ContentRef),
+    Refused(String),
+}
+
+/// The request of a protected decision, checked against the definition.
+fn asked(live: &Live, finish: &NodeFinish, loaded: &Loaded) -> Asked {
+    let node = live.graph.definition.node(&finish.node_id);
+    let declared = node.and_then(|node| node.spec.human_decision.as_ref());
+    let (Some(declared), Next::Wait) = (declared, &finish.next) else {
+        return Asked::Nothing;
+    };
+    let request = match &finish.output {
+        ValueRef::Inline(request) => request.clone(),
+        ValueRef::Content(content) => match loaded.iter().find(|(digest, _)| *digest == content.sha256) {
+            Some((_, request)) => (**request).clone(),
+            None => return Asked::Needs(content.clone()),
+        },
+    };
+    match piw_engine::decision::check(declared, &request) {
+        Ok(()) => Asked::Decision(request),
+        Err(why) => Asked::Refused(format!("node {}: {why}", finish.node_id)),
+    }
 }
 
 fn needs(tx: &mut Tx<'_>, live: Live, content: ContentRef) -> Decided {

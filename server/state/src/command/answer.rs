@@ -69,7 +69,8 @@ impl State {
     }
 }
 
-fn settle(
+/// Settles a waiting run and reserves the continuation that goes on with this output of its checkpoint.
+pub(crate) fn settle(
     tx: &mut Tx<'_>,
     mut live: Live,
     checkpoint: AttemptKey,

@@ -12,6 +12,7 @@ pub use create::{NewRun, ResolvedRun};
 pub use resolve::Resolution;
 pub use restart::Original;
 
+pub(crate) use answer::settle as continue_from;
 pub(crate) use create::read_sources;
 pub(crate) use pause::{make_ready, pause};
 
@@ -127,8 +128,21 @@ impl Facts {
     }
 }
 
+/// What the rules of commands ask of a run, when nothing of it continues.
+pub(crate) fn facts(tx: &Tx<'_>, live: &Live) -> Result<RunFacts<'static>, StateError> {
+    let facts = Facts::read(tx, live)?;
+    Ok(RunFacts {
+        status: facts.status,
+        paused: facts.paused,
+        parked: facts.parked,
+        ambiguous_effects: facts.ambiguous_effects,
+        continued_by: None,
+        request: facts.request,
+    })
+}
+
 /// The stable reason of a refusal.
-const fn reason(refusal: &Refusal) -> &'static str {
+pub(crate) const fn reason(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Ended(_) => "run_ended",
         Refusal::AlreadyPaused => "already_paused",

@@ -7,6 +7,7 @@ use piw_protocol::run::RunStatus;
 
 use super::{Controlled, Facts, RunReceipted, accept, active_runner, expect, refuse, take_lapsed};
 use crate::cache::Live;
+use crate::decision;
 use crate::effects;
 use crate::error::StateError;
 use crate::interaction;
@@ -72,6 +73,7 @@ impl State {
                 if let Err(refusal) = lifecycle::check_resume(&Facts::read(tx, &live)?.as_engine()) {
                     return Ok(refuse(tx, live, &refusal));
                 }
+                decision::release(tx, live.key)?;
                 tx.db
                     .prepare_cached("UPDATE runs SET paused_at = NULL WHERE id = ?1")?
                     .execute([live.key])?;

@@ -41,6 +41,7 @@ use crate::active;
 use crate::cache::{Current, Live};
 use crate::command;
 use crate::content;
+use crate::decision;
 use crate::error::StateError;
 use crate::ids::{AttemptKey, RunKey};
 use crate::live::{About, Bump};
@@ -130,7 +131,11 @@ pub(crate) fn waits_for(tx: &Tx<'_>, live: &Live) -> Result<Option<RequestKind>,
             InteractionKind::Submit | InteractionKind::Decision => RequestKind::AgentOutput,
         }));
     }
-    Ok(live.waiting_attempt.map(|_| RequestKind::Checkpoint))
+    Ok(match live.waiting_attempt {
+        None => None,
+        Some(_) if decision::is_pending(tx.db, live.key)? => Some(RequestKind::Decision),
+        Some(_) => Some(RequestKind::Checkpoint),
+    })
 }
 
 /// The session that the running agent step asks; the inner error says why it cannot.

@@ -7,6 +7,7 @@ use piw_protocol::run::ErrorInfo;
 
 use super::{Decided, decide, load};
 use crate::active;
+use crate::decision;
 use crate::error::StateError;
 use crate::ids::AttemptKey;
 use crate::live::Bump;
@@ -22,12 +23,16 @@ struct Counted {
 
 impl State {
     /// Samples the time of every request whose model works, and decides those whose budget ran out: their runs are claimable then.
-    /// Returns how long the next one has left; `None` when no time is counted or nothing bounds it.
+    /// Decisions whose deadline passed get their declared response. Returns how long the next one has left; `None` when no time is counted or nothing bounds it.
     ///
     /// # Errors
     /// When the write fails.
     pub async fn expire_requests(&self) -> Result<Option<Duration>, StateError> {
-        if self.read(|db| Ok(db.prepare_cached(COUNTED)?.exists([])?)).await? {
+        let any = self.read(|db| {
+            let counted = db.prepare_cached(COUNTED)?.exists([])?;
+            Ok(counted || db.prepare_cached(decision::HAS_DEADLINE)?.exists([])?)
+        });
+        if any.await? {
             self.write("expire_requests", Authority::Server, expire).await
         } else {
             Ok(None)
@@ -118,5 +123,6 @@ fn expire(tx: &mut Tx<'_>) -> Result<Option<Duration>, StateError> {
         decide(tx, &mut live, &request, Decided::TimedOut(error))?;
         live.save(tx, Bump::Execution)?;
     }
-    Ok(next.map(Duration::from_millis))
+    let decision = decision::expire(tx)?;
+    Ok(next.map(Duration::from_millis).into_iter().chain(decision).min())
 }

@@ -344,10 +344,57 @@ pub(super) const INVARIANTS: &[(&str, &str)] = &[
           WHERE q.status = 'pending' AND r.status <> 'waiting'",
     ),
     (
+        "an attempt that waits has a request",
+        "SELECT r.run_id, 'attempt ' || a.id || ' waits for nothing' FROM node_attempts a JOIN runs r ON r.id = a.run
+          WHERE a.status = 'waiting' AND NOT EXISTS (SELECT 1 FROM interactive_requests q WHERE q.attempt = a.id
+            AND q.run = a.run AND q.status <> 'cancelled')",
+    ),
+    (
+        "a pending request's attempt waits",
+        "SELECT r.run_id, 'request ' || q.id || ' is pending, its attempt ' || coalesce(a.status, 'missing')
+           FROM interactive_requests q JOIN runs r ON r.id = q.run LEFT JOIN node_attempts a ON a.id = q.attempt
+          WHERE q.status = 'pending' AND a.status IS NOT 'waiting'",
+    ),
+    (
+        "an attempt ends as its request was decided",
+        "SELECT r.run_id, 'request ' || q.id || ' is ' || q.status || ', its attempt ended as ' || a.outcome
+           FROM interactive_requests q JOIN runs r ON r.id = q.run JOIN node_attempts a ON a.id = q.attempt
+          WHERE a.status = 'finished' AND r.deleted_at IS NULL AND CASE q.status
+            WHEN 'accepted' THEN a.outcome NOT IN ('ok', 'failed')
+            WHEN 'failed' THEN a.outcome <> 'failed'
+            WHEN 'timed_out' THEN a.outcome <> 'timed_out'
+            ELSE 1 END",
+    ),
+    (
+        "requests are asked in the session of their run",
+        "SELECT r.run_id, 'request ' || q.id || ' asks another session' FROM interactive_requests q JOIN runs r ON r.id = q.run
+           LEFT JOIN run_bindings b ON b.run = q.run
+          WHERE r.deleted_at IS NULL AND b.session_id IS NOT q.target_session",
+    ),
+    (
+        "provisional submissions belong to pending requests",
+        "SELECT r.run_id, 'submission ' || s.id || ' is provisional, its request ' || q.status
+           FROM interactive_submissions s JOIN interactive_requests q ON q.id = s.request JOIN runs r ON r.id = q.run
+          WHERE s.outcome = 'validating' AND q.status <> 'pending'",
+    ),
+    (
+        "decided submissions have a receipt",
+        "SELECT r.run_id, 'submission ' || s.id || ' is ' || s.outcome FROM interactive_submissions s
+           JOIN interactive_requests q ON q.id = s.request JOIN runs r ON r.id = q.run
+          WHERE (s.outcome = 'validating') <> (s.receipt_json IS NULL)",
+    ),
+    (
+        "a pending decision is of the awaited checkpoint",
+        "SELECT r.run_id, 'decision ' || d.id || ' is pending, the run waits at ' || coalesce(r.waiting_attempt, 'nothing')
+           FROM human_decisions d JOIN runs r ON r.id = d.run
+          WHERE d.status = 'pending' AND r.waiting_attempt IS NOT d.attempt",
+    ),
+    (
         "an accepted request has its submission",
         "SELECT r.run_id, 'request ' || q.id || ' is accepted without a submission' FROM interactive_requests q JOIN runs r ON r.id = q.run
           WHERE q.status = 'accepted' AND r.deleted_at IS NULL
-            AND NOT EXISTS (SELECT 1 FROM interactive_submissions s WHERE s.request = q.id AND s.outcome = 'accepted')",
+            AND NOT EXISTS (SELECT 1 FROM interactive_submissions s
+              WHERE s.request = q.id AND s.outcome = 'accepted' AND s.id = q.accepted_submission)",
     ),
     (
         "a resolved decision has one resolution",

@@ -144,6 +144,28 @@ impl Flow {
         self
     }
 
+    /// A protected decision between `yes` and `no` (with a text), which is `no` after so many milliseconds.
+    pub fn human(mut self, id: &str, after_ms: Option<u32>) -> Self {
+        let mut checkpoint = node(id, NodeType::Checkpoint);
+        checkpoint.callbacks = vec!["request".to_owned()];
+        let mut declared = json!({
+            "audience": "ops",
+            "choices": [{ "name": "yes" }, { "name": "no", "input": { "type": "text" } }],
+        });
+        if let Some(after) = after_ms {
+            declared["onTimeout"] = json!({ "afterMs": after, "response": { "choice": "no" } });
+        }
+        checkpoint.human_decision = Some(declared);
+        self.0.nodes.push(checkpoint);
+        self
+    }
+
+    /// The declared decision of a node.
+    pub fn declared(&self, id: &str) -> Value {
+        let node = self.0.nodes.iter().find(|node| node.id == id).expect("a node");
+        node.human_decision.clone().expect("a decision")
+    }
+
     pub fn checkpoint(mut self, id: &str) -> Self {
         let mut checkpoint = node(id, NodeType::Checkpoint);
         checkpoint.summary = Some("may it go on?".to_owned());
