@@ -338,6 +338,26 @@ fn a_cancelled_run_and_a_step_that_is_overdue_end_their_pi() {
     wait::until("nothing of the run is left", || marked(&home).is_empty().then_some(()));
 }
 
+#[test]
+fn a_pi_that_dies_in_its_turn_is_replaced_and_told_everything_again() {
+    let model = Model::new(|asked| match asked.index {
+        0 => Reply::call("bash", json!({ "command": "kill -9 $PPID" })),
+        _ => asked.submit(&json!([1])),
+    });
+    let home = home_with(&model);
+    one(&home, "prompt: 'Count the unicorns.', expectedOutput: 'y'");
+    let view = run(&home, "one", &Value::Null);
+    assert_eq!(step(&view)["output"], json!([1]), "{view:#}");
+    let asked = model.asked();
+    assert_eq!(asked.len(), 2);
+    let again = asked[1].last_of("user");
+    assert!(
+        again.contains("Count the unicorns.") && again.contains("\"pi\" was ended by SIGKILL"),
+        "{again}"
+    );
+    assert_eq!(asked[0].request_id(), asked[1].request_id(), "it is the same attempt");
+}
+
 fn script(path: &Path, text: &str) {
     fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
