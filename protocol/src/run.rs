@@ -142,7 +142,7 @@ pub struct ErrorInfo {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionReceipt {
-    /// `function` or `shell`.
+    /// `function`, `shell` or `agent`.
     pub action_type: String,
     /// Executed program.
     #[serde(default, skip_serializing_if = "Option::is_none")]

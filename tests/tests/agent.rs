@@ -96,7 +96,9 @@ esac"#,
 
 #[test]
 fn a_start_without_an_agent_says_what_to_do() {
-    let home = Home::new();
+    // Whoever runs this test may have Pi, which would be the agent.
+    let nothing = tempfile::tempdir().unwrap();
+    let home = Home::new().env("PATH", nothing.path().to_str().unwrap());
     home.workflow("review", REVIEW);
     let checked = home.piw(&["check", "review"]).exits(0);
     assert!(
@@ -117,6 +119,22 @@ fn a_start_without_an_agent_says_what_to_do() {
     agent(&home, "echo '{}'");
     let checked = home.piw(&["check", "review"]).exits(0);
     assert!(!checked.stderr.contains("no agent"), "{}", checked.stderr);
+    let limited = "prompt: 'x', expectedOutput: 'y', allowedTools: ['read']";
+    home.workflow(
+        "limited",
+        &format!(
+            "import {{ agent, defineWorkflow }} from 'piw';
+             export default defineWorkflow({{ name: 'limited', startAt: 'a', nodes: {{ a: agent({{ {limited} }}) }}, edges: [] }});"
+        ),
+    );
+    let refused = home.piw(&["run", "limited"]).exits(1);
+    assert!(
+        refused
+            .stderr
+            .contains("node \"a\" limits the agent's tools (allowedTools)"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]

@@ -75,6 +75,16 @@ impl Contract<'_> {
     /// The whole prompt; with a reminder, for an agent that remembers nothing of its earlier turn.
     #[must_use]
     pub fn prompt(&self, reminder: Option<Reminder<'_>>) -> String {
+        self.text(true, reminder)
+    }
+
+    /// A reminder without the task, for an agent that has the whole prompt in its conversation.
+    #[must_use]
+    pub fn reminder(&self, reminder: Reminder<'_>) -> String {
+        self.text(false, Some(reminder))
+    }
+
+    fn text(&self, whole: bool, reminder: Option<Reminder<'_>>) -> String {
         let facts = format!(
             "workflow: {}\nstep: {}\nattempt: {}\nrequest: {}",
             name(self.workflow),
@@ -87,12 +97,12 @@ impl Contract<'_> {
             form if is_reply(form) => visible_reply(form),
             described => serde_json::to_string_pretty(described).expect("JSON is text"),
         };
-        let mut sections = vec![
-            ("step", facts),
-            ("task", self.task.to_owned()),
-            ("expected output", expected),
-            ("completion", self.completion.to_owned()),
-        ];
+        let mut sections = vec![("step", facts)];
+        if whole {
+            sections.push(("task", self.task.to_owned()));
+        }
+        sections.push(("expected output", expected));
+        sections.push(("completion", self.completion.to_owned()));
         sections.extend(reminder.map(Reminder::sections).unwrap_or_default());
         render(&sections)
     }
@@ -230,6 +240,8 @@ mod tests {
         );
         let nothing = contract.prompt(Some(Reminder::Nothing { why: "no JSON" }));
         assert!(nothing.contains("submitted nothing: no JSON"), "{nothing}");
+        let short = contract.reminder(Reminder::Nothing { why: "no JSON" });
+        assert_eq!(short, nothing.replace("\n=====[0] task\nt\n", ""));
     }
 
     #[test]

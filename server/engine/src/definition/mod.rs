@@ -260,11 +260,6 @@ impl Definition {
                      session, or ask for JSON with a text as expectedOutput",
                     node.id
                 )),
-                spec if spec.allowed_tools.is_some() => Some(format!(
-                    "node \"{}\" limits the agent's tools (allowedTools), which cannot be enforced on an agent command; start \
-                     the run from a Pi session, or limit them in the command itself and leave allowedTools out",
-                    node.id
-                )),
                 _ => None,
             })
             .collect()

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use piw_engine::raw::RawDefinition;
-use piw_engine::{Definition, GraphProblem, limits, title};
+use piw_engine::{GraphProblem, limits, title};
 use piw_protocol::canonical;
 use piw_protocol::child::{
     INLINE_VALUE_LIMIT, INPUT_LIMIT, RESOLVE_SCHEMA, ResolveInput, ResolveRequest, ResolveResponse, ResolvedDefinition,
 };
-use piw_protocol::definition::NodeType;
 use piw_protocol::frame::MAX_FRAME;
 use piw_protocol::run::{ErrorInfo, SourceRef};
 use serde_json::Value;
@@ -129,20 +128,13 @@ where
         definition_digest: definition.digest().to_owned(),
         unsupported: definition.unsupported(),
         needs_session: definition.needs_session(),
-        agent_problem: asks_a_model(&definition)
-            .then(crate::exec::agent::config::command)
-            .and_then(Result::err),
+        agent_problem: crate::exec::agent::config::problem(&definition),
         definition: definition.snapshot().clone(),
         sources: source::source_map(&loaded),
         title,
         input: normalised,
         warnings: warnings(&loaded.raw),
     })
-}
-
-fn asks_a_model(definition: &Definition) -> bool {
-    let mut nodes = definition.nodes().iter();
-    nodes.any(|node| node.spec.node_type == NodeType::Agent)
 }
 
 /// What is allowed and probably not meant.

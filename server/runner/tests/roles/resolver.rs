@@ -145,9 +145,23 @@ fn what_needs_a_session_is_named() {
     let resolved = project.resolve(json!(null));
     assert!(resolved.unsupported.is_empty(), "{:?}", resolved.unsupported);
     let needs = resolved.needs_session;
-    assert_eq!(needs.len(), 2, "{needs:?}");
+    assert_eq!(needs.len(), 1, "{needs:?}");
     assert!(needs[0].contains("\"say\" asks for a visible reply"), "{needs:?}");
-    assert!(needs[1].contains("\"limited\" limits the agent's tools"), "{needs:?}");
+}
+
+#[test]
+fn limited_tools_are_refused_for_an_agent_command_only() {
+    let project = Project::with(
+        "{ name: 'w', startAt: 'a', nodes: { a: agent({ prompt: 'hi', expectedOutput: 'y', allowedTools: ['read'] }) }, edges: [] }",
+    );
+    project.write("config.toml", "[agent]\ncommand = ['cat']\n");
+    let problem = project.resolve(json!(null)).agent_problem.unwrap();
+    assert!(
+        problem.contains("\"a\" limits the agent's tools (allowedTools)"),
+        "{problem}"
+    );
+    project.write("config.toml", "[agent]\npi = 'cat'\n");
+    assert_eq!(project.resolve(json!(null)).agent_problem, None);
 }
 
 #[test]

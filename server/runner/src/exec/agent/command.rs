@@ -2,61 +2,47 @@
 //! nothing, so each is told everything.
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::time::Instant;
 
+use piw_engine::prompt::{Contract, Reminder};
 use piw_process::hold::ExitState;
 use piw_protocol::run::ActionReceipt;
-use tokio_util::sync::CancellationToken;
 
 use super::answer;
-use super::executor::{Event, Executor, Stop};
+use super::executor::{Event, Executor, REQUEST, Stop, Work};
 use crate::child::client::RequestError;
-use crate::exec::command::{CommandError, CommandSpec, Commands, Ending, Finished};
+use crate::exec::command::{CommandError, CommandSpec, Ending, Finished};
 use crate::exec::receipt;
 use crate::exec::shell::last_words;
 
-/// Variable in which a command finds the request that it works on.
-const REQUEST: &str = "PIW_REQUEST_ID";
 /// Characters kept of each stream.
 const KEPT_CHARS: usize = 4_000_000;
 
 /// An agent command.
 #[derive(Debug)]
 pub(crate) struct CommandAgent<'a> {
-    commands: &'a Commands,
+    work: Work<'a>,
     spec: CommandSpec,
-    deadline: Option<Instant>,
-    cancel: &'a CancellationToken,
     /// The end of a turn whose submission was handed out.
     ended: Option<Stop>,
     receipt: Option<ActionReceipt>,
 }
 
 impl<'a> CommandAgent<'a> {
-    /// An agent that executes `command`, program first, in a directory, for a request.
-    pub(crate) fn new(
-        commands: &'a Commands,
-        command: Vec<String>,
-        cwd: &Path,
-        request: &str,
-        deadline: Option<Instant>,
-        cancel: &'a CancellationToken,
-    ) -> Self {
+    /// An agent that executes `command`, program first.
+    pub(crate) fn new(command: Vec<String>, work: Work<'a>) -> Self {
         let mut words = command.into_iter();
         let spec = CommandSpec {
             command: words.next().unwrap_or_default(),
             args: words.collect(),
-            cwd: cwd.to_owned(),
-            env: vec![(REQUEST.to_owned(), request.to_owned())],
+            cwd: work.cwd.to_owned(),
+            env: vec![(REQUEST.to_owned(), work.request.to_owned())],
             stdin: None,
             max_chars: KEPT_CHARS,
         };
         Self {
-            commands,
+            work,
             spec,
-            deadline,
-            cancel,
             ended: None,
             receipt: None,
         }
@@ -70,7 +56,7 @@ impl<'a> CommandAgent<'a> {
             Ending::TimedOut => Stop::TimedOut,
             Ending::Itself => match run.exit {
                 Some(ExitState::Code(0)) => return self.printed(run),
-                exit => Stop::Failed(failure(&self.spec.command, exit, run)),
+                _ => Stop::Failed(failure(&self.spec.command, run)),
             },
         };
         Event::TurnEnd(stop)
@@ -95,8 +81,8 @@ impl<'a> CommandAgent<'a> {
 }
 
 impl Executor for CommandAgent<'_> {
-    fn say(&mut self, prompt: String) {
-        self.spec.stdin = Some(prompt);
+    fn say(&mut self, contract: &Contract<'_>, reminder: Option<Reminder<'_>>) {
+        self.spec.stdin = Some(contract.prompt(reminder));
         self.ended = None;
     }
 
@@ -105,16 +91,14 @@ impl Executor for CommandAgent<'_> {
             return Ok(Event::TurnEnd(stop));
         }
         let left = self
+            .work
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Event::TurnEnd(Stop::TimedOut));
         }
-        match self
-            .commands
-            .run::<Infallible>(&self.spec, left, self.cancel, None)
-            .await
-        {
+        let Work { commands, cancel, .. } = self.work;
+        match commands.run::<Infallible>(&self.spec, left, cancel, None).await {
             Ok(run) => Ok(self.ended(&run)),
             Err(CommandError::Request(error)) => Err(error),
             Err(CommandError::NotStarted(why)) => {
@@ -126,15 +110,19 @@ impl Executor for CommandAgent<'_> {
     }
 
     /// The command has ended; the next one is told with its prompt.
-    fn reject(&mut self, _why: &str) {}
+    fn answer(&mut self, _verdict: Result<(), &str>) {}
+
+    /// A command has ended whenever its turn has.
+    async fn close(&mut self) {}
 
     fn receipt(&self) -> Option<ActionReceipt> {
         self.receipt.clone()
     }
 }
 
-fn failure(command: &str, exit: Option<ExitState>, run: &Finished) -> String {
-    let how = match exit {
+/// How a command that did not succeed ended, with its last words.
+pub(super) fn failure(command: &str, run: &Finished) -> String {
+    let how = match run.exit {
         Some(ExitState::Code(code)) => format!("exited with code {code}"),
         Some(ExitState::Signal(signal)) => format!("was ended by {}", receipt::signal_name(signal)),
         None => "ended in a way that the system does not tell".to_owned(),

@@ -5,10 +5,16 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use piw_engine::{Definition, Node};
+use piw_protocol::definition::NodeType;
 use toml_edit::{DocumentMut, Item, Value};
 
 /// Names the agent command: a JSON array of texts, or words separated by spaces.
 const COMMAND: &str = "PIW_AGENT_COMMAND";
+/// Names Pi, and arguments for it, in the same form.
+const PI_COMMAND: &str = "PIW_PI_COMMAND";
+/// The agent when none is configured, if it is on `PATH`.
+const PI: &str = "pi";
 /// Most words of a command.
 const WORDS: usize = 256;
 
@@ -23,23 +29,72 @@ pub fn path(var: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     })
 }
 
-/// The command of this process's user, program first, found and executable.
+/// An agent, program first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Agent {
+    /// Any command that reads a prompt and prints JSON.
+    Command(Vec<String>),
+    /// The Pi coding agent.
+    Pi(Vec<String>),
+}
+
+impl Agent {
+    fn words(&self) -> &[String] {
+        match self {
+            Self::Command(words) | Self::Pi(words) => words,
+        }
+    }
+}
+
+/// The agent of this process's user, found and executable.
 ///
 /// # Errors
 /// A sentence for that user: none is configured, it is configured wrongly, or it is not there.
-pub(crate) fn command() -> Result<Vec<String>, String> {
+pub(crate) fn agent() -> Result<Agent, String> {
     let var = |name: &str| std::env::var(name).ok();
+    let search = std::env::var_os("PATH");
     let file = path(var);
-    let (from, command) = match var(COMMAND).filter(|text| !text.trim().is_empty()) {
-        Some(text) => (COMMAND.to_owned(), of_variable(&text)?),
-        None => match file.as_deref().map(of_file).transpose()?.flatten() {
-            Some((from, command)) => (from, command),
-            None => return Err(none(file.as_deref())),
-        },
+    let set = |name: &str| var(name).filter(|text| !text.trim().is_empty());
+    let configured = match (set(COMMAND), set(PI_COMMAND)) {
+        (Some(text), _) => Some((COMMAND.to_owned(), Agent::Command(of_variable(COMMAND, &text)?))),
+        (None, Some(text)) => Some((PI_COMMAND.to_owned(), Agent::Pi(of_variable(PI_COMMAND, &text)?))),
+        (None, None) => file.as_deref().map(of_file).transpose()?.flatten(),
     };
-    checked(&from, &command)?;
-    look_up(&command[0], std::env::var_os("PATH")).map_err(|why| format!("{from}: {why}"))?;
-    Ok(command)
+    let Some((from, agent)) = configured else {
+        return match look_up(PI, search) {
+            Ok(()) => Ok(Agent::Pi(vec![PI.to_owned()])),
+            Err(_) => Err(none(file.as_deref())),
+        };
+    };
+    checked(&from, agent.words())?;
+    look_up(&agent.words()[0], search).map_err(|why| format!("{from}: {why}"))?;
+    Ok(agent)
+}
+
+/// Why the agent steps of a graph cannot be executed here; `None` when they can, or when there are none.
+pub(crate) fn problem(definition: &Definition) -> Option<String> {
+    let mut steps = definition
+        .nodes()
+        .iter()
+        .filter(|node| node.spec.node_type == NodeType::Agent)
+        .peekable();
+    steps.peek()?;
+    match agent() {
+        Ok(agent) => steps.find_map(|node| refusal(&agent, node)),
+        Err(why) => Some(why),
+    }
+}
+
+/// Why an agent must not be asked for this step.
+pub(crate) fn refusal(agent: &Agent, node: &Node) -> Option<String> {
+    let limited = node.spec.allowed_tools.is_some() && matches!(agent, Agent::Command(_));
+    limited.then(|| {
+        format!(
+            "node \"{}\" limits the agent's tools (allowedTools), which cannot be enforced on an agent command; use Pi as \
+             the agent, or limit them in the command itself and leave allowedTools out",
+            node.id
+        )
+    })
 }
 
 fn none(file: Option<&Path>) -> String {
@@ -48,20 +103,21 @@ fn none(file: Option<&Path>) -> String {
         |file| file.display().to_string(),
     );
     format!(
-        "no agent is configured; write `[agent]` and `command = [\"claude\", \"-p\"]` (any command that reads a prompt and prints \
-         JSON) into {place}, or set {COMMAND} where the server is started"
+        "no agent is configured and the Pi coding agent (\"pi\") is not on the server's PATH; install Pi, or write `[agent]` with \
+         `pi = \"/path/to/pi\"` or `command = [\"claude\", \"-p\"]` (any command that reads a prompt and prints JSON) into {place}, or \
+         set {PI_COMMAND} or {COMMAND} where the server is started"
     )
 }
 
-fn of_variable(text: &str) -> Result<Vec<String>, String> {
+fn of_variable(name: &str, text: &str) -> Result<Vec<String>, String> {
     if text.trim_start().starts_with('[') {
-        return serde_json::from_str(text).map_err(|error| format!("{COMMAND} is no JSON array of texts: {error}"));
+        return serde_json::from_str(text).map_err(|error| format!("{name} is no JSON array of texts: {error}"));
     }
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The command and the name of its place; `None` when the file does not exist or says nothing of an agent.
-fn of_file(path: &Path) -> Result<Option<(String, Vec<String>)>, String> {
+/// The agent and the name of its place; `None` when the file does not exist or says nothing of an agent.
+fn of_file(path: &Path) -> Result<Option<(String, Agent)>, String> {
     match std::fs::read_to_string(path) {
         Ok(text) => of_text(&text, path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -69,7 +125,7 @@ fn of_file(path: &Path) -> Result<Option<(String, Vec<String>)>, String> {
     }
 }
 
-fn of_text(text: &str, path: &Path) -> Result<Option<(String, Vec<String>)>, String> {
+fn of_text(text: &str, path: &Path) -> Result<Option<(String, Agent)>, String> {
     let wrong = |why: &str| Err(format!("{}: {why}", path.display()));
     let document = match text.parse::<DocumentMut>() {
         Ok(document) => document,
@@ -81,17 +137,34 @@ fn of_text(text: &str, path: &Path) -> Result<Option<(String, Vec<String>)>, Str
     let Some(table) = agent.as_table_like() else {
         return wrong("agent must be a table");
     };
-    if let Some((other, _)) = table.iter().find(|(name, _)| *name != "command") {
-        return wrong(&format!("agent.{other} is unknown; an agent has command"));
+    if let Some((other, _)) = table.iter().find(|(name, _)| !matches!(*name, "command" | "pi")) {
+        return wrong(&format!("agent.{other} is unknown; an agent has command or pi"));
     }
-    let words = table.get("command").and_then(Item::as_array).and_then(|words| {
-        let texts = words.iter().map(|word| Value::as_str(word).map(str::to_owned));
-        texts.collect::<Option<Vec<_>>>()
-    });
-    match words {
-        Some(words) => Ok(Some((format!("agent.command in {}", path.display()), words))),
-        None => wrong("agent.command must be a list of texts: the program and its arguments"),
+    let from = |name: &str| format!("agent.{name} in {}", path.display());
+    match (table.get("command"), table.get("pi")) {
+        (Some(_), Some(_)) => wrong("agent has both command and pi; leave one of them out"),
+        (Some(command), None) => match texts(command) {
+            Some(words) => Ok(Some((from("command"), Agent::Command(words)))),
+            None => wrong("agent.command must be a list of texts: the program and its arguments"),
+        },
+        (None, Some(pi)) => match pi
+            .as_str()
+            .map(|program| vec![program.to_owned()])
+            .or_else(|| texts(pi))
+        {
+            Some(words) => Ok(Some((from("pi"), Agent::Pi(words)))),
+            None => wrong("agent.pi must be the path or name of Pi, or a list of texts: that and arguments for it"),
+        },
+        (None, None) => wrong("agent must have command or pi"),
     }
+}
+
+fn texts(item: &Item) -> Option<Vec<String>> {
+    let texts = item
+        .as_array()?
+        .iter()
+        .map(|word| Value::as_str(word).map(str::to_owned));
+    texts.collect()
 }
 
 fn checked(from: &str, command: &[String]) -> Result<(), String> {
@@ -136,9 +209,13 @@ mod tests {
 
     #[test]
     fn a_variable_is_words_or_json() {
-        assert_eq!(of_variable(" claude  -p ").unwrap(), words(&["claude", "-p"]));
-        assert_eq!(of_variable("[\"a b\", \"\"]").unwrap(), words(&["a b", ""]));
-        assert!(of_variable("[1]").unwrap_err().contains("no JSON array of texts"));
+        assert_eq!(of_variable("V", " claude  -p ").unwrap(), words(&["claude", "-p"]));
+        assert_eq!(of_variable("V", "[\"a b\", \"\"]").unwrap(), words(&["a b", ""]));
+        assert!(
+            of_variable("V", "[1]")
+                .unwrap_err()
+                .contains("V is no JSON array of texts")
+        );
     }
 
     #[test]
@@ -149,15 +226,29 @@ mod tests {
             .unwrap();
         assert_eq!(
             (from.as_str(), command),
-            ("agent.command in /c.toml", words(&["claude", "-p"]))
+            ("agent.command in /c.toml", Agent::Command(words(&["claude", "-p"])))
         );
+        for (text, pi) in [
+            ("[agent]\npi = '/opt/pi'", words(&["/opt/pi"])),
+            (
+                "agent = { pi = ['pi', '--model', 'm'] }",
+                words(&["pi", "--model", "m"]),
+            ),
+        ] {
+            assert_eq!(
+                read(text).unwrap().unwrap(),
+                ("agent.pi in /c.toml".to_owned(), Agent::Pi(pi))
+            );
+        }
         assert_eq!(read("[theme]\nname = 'x'\n").unwrap(), None);
         for (text, said) in [
             ("agent = 3", "agent must be a table"),
             ("[agent]\ncmd = 'x'", "agent.cmd is unknown"),
             ("[agent]\ncommand = 'claude -p'", "must be a list of texts"),
             ("[agent]\ncommand = ['a', 1]", "must be a list of texts"),
-            ("[agent]", "must be a list of texts"),
+            ("[agent]", "must have command or pi"),
+            ("[agent]\npi = 3", "must be the path or name of Pi"),
+            ("[agent]\npi = 'pi'\ncommand = ['a']", "both command and pi"),
             ("[agent", "/c.toml: "),
         ] {
             let why = read(text).unwrap_err();

@@ -1,19 +1,24 @@
 //! Agent steps: a model is asked, its submission is checked, and it is told what is wrong with it. A run that is bound to a
-//! session asks there, and its runner leaves; any other asks a command of its own.
+//! session asks there, and its runner leaves; any other asks an agent of its own.
 //!
-//! For a command, `validate` runs in this process's script host, under a deadline of its own: the runner is a supervised child already and lives
-//! as long as its request, so that a validator that dies takes nothing with it that a further child would have saved.
+//! For such an agent, `validate` runs in this process's script host, under a deadline of its own: the runner is a supervised child
+//! already and lives as long as its request, so that a validator that dies takes nothing with it that a further child would have
+//! saved.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`executor`] | what an agent is |
 //! | [`command`], [`answer`] | any command as an agent, and what it submits |
+//! | [`pi`], [`rpc`], [`tool`] | the Pi coding agent: its process, its records, its calls of our tool |
 //! | [`config`] | which agent the user wants |
 
 mod answer;
 mod command;
 pub(crate) mod config;
 mod executor;
+mod pi;
+mod rpc;
+mod tool;
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +29,11 @@ use piw_protocol::child::ChildBody;
 use serde_json::Value;
 
 use self::command::CommandAgent;
-use self::executor::{Event, Executor, Stop};
+use self::config::Agent;
+use self::executor::{Event, Executor, Stop, Work};
+use self::pi::PiAgent;
 use super::node::{Abort, Context, NodeEnd, Running, error};
+use super::publish::PublishError;
 use super::receipt;
 use crate::child::content::Inline;
 use crate::script::{CallArgs, CallErrorKind, CallbackField, ScriptHost};
@@ -75,28 +83,23 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
             Ok(task) => task,
             Err(end) => return Ok(*end),
         };
-        let expected = node.spec.expected_output.clone().unwrap_or_default();
-        let completion = match (self.interactive, node.spec.replies_visibly()) {
-            (false, _) => COMPLETION,
-            (true, false) => prompt::SUBMIT_BY_TOOL,
-            (true, true) => prompt::REPLY_VISIBLY,
-        };
-        let contract = Contract {
-            task: &task,
-            workflow: &self.definition.snapshot().name,
-            step: &node.id,
-            visit: running.attempt.visit,
-            request: &running.attempt.id,
-            expected: &expected,
-            completion,
-        };
         if self.interactive {
-            return self.request(running, &contract).await;
+            return self.request(running, &task).await;
         }
-        let command = match config::command() {
-            Ok(command) => command,
+        let configured = config::agent().and_then(|agent| match config::refusal(&agent, node) {
+            Some(why) => Err(why),
+            None => Ok(agent),
+        });
+        let configured = match configured {
+            Ok(agent) => agent,
             Err(why) => return Ok(NodeEnd::failed(error("agentUnavailable", why))),
         };
+        let completion = match &configured {
+            Agent::Command(_) => COMPLETION.to_owned(),
+            Agent::Pi(_) => tool::completion(&running.attempt.id),
+        };
+        let expected = node.spec.expected_output.clone().unwrap_or_default();
+        let contract = self.contract(running, &task, &expected, &completion);
         let prompt = contract.prompt(None);
         let shown = Value::String(prompt);
         let stored = self.client.value_ref(&shown, &mut Inline::of_message()).await?;
@@ -104,24 +107,78 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         let body = ChildBody::NodePrompted { prompt: stored };
         self.client.request(Some(&running.attempt.id), body).await?;
         piw_fault::point!("runner::after_prompt");
-        let mut agent = CommandAgent::new(
-            &self.commands,
-            command,
-            &self.project,
-            &running.attempt.id,
-            running.deadline,
-            &self.leaving,
-        );
-        let end = self.converse(running, &contract, &mut agent).await?;
+        match configured {
+            Agent::Command(command) => {
+                let work = self.work(running);
+                self.ask(running, &contract, CommandAgent::new(command, work)).await
+            }
+            Agent::Pi(command) => {
+                let extension = match pi::extension() {
+                    Ok(path) => path,
+                    Err(why) => return Ok(NodeEnd::failed(error("agentNotStarted", why))),
+                };
+                let allowed = node.spec.allowed_tools.as_deref();
+                let agent = PiAgent::new(command, &extension, allowed, self.work(running));
+                self.ask(running, &contract, agent).await
+            }
+        }
+    }
+
+    /// What every agent of an attempt works with.
+    fn work<'a>(&'a self, running: &'a Running<'_, '_>) -> Work<'a> {
+        Work {
+            commands: &self.commands,
+            cwd: &self.project,
+            request: &running.attempt.id,
+            deadline: running.deadline,
+            cancel: &self.leaving,
+        }
+    }
+
+    /// Converses with an agent and ends it.
+    async fn ask(
+        &self,
+        running: &Running<'_, '_>,
+        contract: &Contract<'_>,
+        mut agent: impl Executor,
+    ) -> Result<NodeEnd, Abort> {
+        let end = self.converse(running, contract, &mut agent).await;
+        agent.close().await;
+        let end = end?;
         Ok(match agent.receipt() {
             Some(receipt) => end.with_receipt(receipt),
             None => end,
         })
     }
 
+    fn contract<'a>(
+        &'a self,
+        running: &'a Running<'_, '_>,
+        task: &'a str,
+        expected: &'a Value,
+        completion: &'a str,
+    ) -> Contract<'a> {
+        Contract {
+            task,
+            workflow: &self.definition.snapshot().name,
+            step: &running.attempt.node.id,
+            visit: running.attempt.visit,
+            request: &running.attempt.id,
+            expected,
+            completion,
+        }
+    }
+
     /// Lets the run's session be asked; this generation is over then.
-    async fn request(&self, running: &Running<'_, '_>, contract: &Contract<'_>) -> Result<NodeEnd, Abort> {
-        let prompt = Value::String(contract.prompt(None));
+    async fn request(&self, running: &Running<'_, '_>, task: &str) -> Result<NodeEnd, Abort> {
+        let spec = &running.attempt.node.spec;
+        let completion = if spec.replies_visibly() {
+            prompt::REPLY_VISIBLY
+        } else {
+            prompt::SUBMIT_BY_TOOL
+        };
+        let expected = spec.expected_output.clone().unwrap_or_default();
+        let prompt = Value::String(self.contract(running, task, &expected, completion).prompt(None));
         let prompt = self.client.value_ref(&prompt, &mut Inline::of_message()).await?;
         piw_fault::point!("runner::before_request");
         let body = ChildBody::InteractionRequested { prompt };
@@ -158,21 +215,30 @@ impl<H: ScriptHost + Send + Sync + 'static> Context<'_, H> {
         let node = &running.attempt.node.id;
         let mut missing: Option<Missing> = None;
         for turn in 0..=REMINDERS {
-            agent.say(contract.prompt(missing.as_ref().map(Missing::as_reminder)));
+            agent.say(contract, missing.as_ref().map(Missing::as_reminder));
             missing = None;
             let stop = loop {
                 let submission = match agent.next().await? {
                     Event::Submission(submission) => submission,
+                    Event::Update(update) => {
+                        match self.publisher.publish(&running.attempt.id, update).await {
+                            Ok(()) => agent.answer(Ok(())),
+                            Err(PublishError::Refused(why)) => agent.answer(Err(&why)),
+                            Err(PublishError::Request(error)) => return Err(error.into()),
+                        }
+                        continue;
+                    }
                     Event::TurnEnd(stop) => break stop,
                 };
                 match self.judge(running, &submission).await? {
                     Verdict::Accepted(output) => {
                         piw_fault::point!("runner::submission_accepted");
+                        agent.answer(Ok(()));
                         return Ok(NodeEnd::ok(output));
                     }
                     Verdict::End(end) => return Ok(*end),
                     Verdict::Rejected(why) => {
-                        agent.reject(&why);
+                        agent.answer(Err(&why));
                         missing = Some(Missing::Rejected {
                             submission: submission.to_string(),
                             why,

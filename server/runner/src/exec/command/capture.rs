@@ -13,7 +13,7 @@ const READ: usize = 16 * 1024;
 /// Longest line that is handed on; what follows in it is left out.
 const LINE_CHARS: usize = 64 * 1024;
 /// How long a stream may stay silent once every process that should hold it is gone.
-const SILENCE: Duration = Duration::from_millis(500);
+pub(super) const SILENCE: Duration = Duration::from_millis(500);
 
 /// A standard stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Running one command: held until the server knows it, watched until it ends, ended with everything it started.
 //!
-//! Used by shell nodes and by `runCommandBatch`. What a command *means* (whether an exit code fails a node) is decided by
-//! the callers.
+//! Used by shell nodes and by `runCommandBatch`, and in [`talk`] by agents that are spoken with. What a command *means* (whether an
+//! exit code fails a node) is decided by the callers.
 
 mod capture;
 mod start;
+pub(crate) mod talk;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -105,6 +106,7 @@ pub(crate) struct Commands {
 }
 
 /// A leader of a running command while it lives.
+#[derive(Debug)]
 struct Leader<'a> {
     active: &'a Mutex<HashSet<u32>>,
     pid: u32,
@@ -127,6 +129,7 @@ impl Drop for Leader<'_> {
 }
 
 /// Counts a command as busy while it lives.
+#[derive(Debug)]
 struct Busy<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Busy<'a> {
@@ -140,6 +143,14 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|busy| *busy -= 1);
     }
+}
+
+/// A command that is registered and was released.
+#[derive(Debug)]
+struct Begun<'a> {
+    running: Running,
+    _leader: Leader<'a>,
+    _busy: Busy<'a>,
 }
 
 impl Commands {
@@ -163,29 +174,52 @@ impl Commands {
         lines: Option<LineSink<E>>,
     ) -> Result<Finished, CommandError<E>> {
         let started = Instant::now();
+        let Begun {
+            running,
+            _leader,
+            _busy,
+        } = self.begin(spec).await?;
+        let identity = running.identity.clone();
+        let result = self.watch(running, spec, timeout, cancel, lines).await;
+        self.forget(identity);
+        result.map(|mut finished| {
+            finished.duration = started.elapsed();
+            finished
+        })
+    }
+
+    /// Forks, registers and releases a command.
+    async fn begin<E>(&self, spec: &CommandSpec) -> Result<Begun<'_>, CommandError<E>> {
         let forking = self.forking.lock().await;
-        let _busy = Busy::new(&self.busy);
+        let busy = Busy::new(&self.busy);
         let held = self.hold(spec).await?;
         let identity = held.identity().clone();
-        let _leader = Leader::new(&self.active, identity.pid);
+        let leader = Leader::new(&self.active, identity.pid);
         drop(forking);
         piw_fault::point!("runner::command_held");
         self.register(&identity, &spec.command).await?;
         piw_fault::point!("runner::before_command_release");
         let released = tokio::task::spawn_blocking(move || held.release()).await;
-        let result = match released.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        match released.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(running) => {
                 piw_fault::point!("runner::after_command_release");
-                self.watch(running, spec, timeout, cancel, lines).await
+                Ok(Begun {
+                    running,
+                    _leader: leader,
+                    _busy: busy,
+                })
             }
-            Err(error) => Err(CommandError::NotStarted(exec_error(spec, &error))),
-        };
+            Err(error) => {
+                self.forget(identity);
+                Err(CommandError::NotStarted(exec_error(spec, &error)))
+            }
+        }
+    }
+
+    /// Takes an ended command off the server's list.
+    fn forget(&self, identity: ProcessIdentity) {
         piw_fault::point!("runner::command_ended");
         self.client.request_later(unregistered(identity));
-        result.map(|mut finished| {
-            finished.duration = started.elapsed();
-            finished
-        })
     }
 
     /// Ends what a node leaves behind: waits for commands that are being ended, then ends every process that is left below

@@ -39,6 +39,7 @@ impl Role {
             .env(ROLE, role)
             .env("PIW_CONFIG_PATH", project.join("config.toml"))
             .env_remove("PIW_AGENT_COMMAND")
+            .env_remove("PIW_PI_COMMAND")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         prepare(
