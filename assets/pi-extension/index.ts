@@ -15,6 +15,8 @@ const CARDS = ["step", "decision", "notification", "terminal", "follow-up"].map(
 const RESTARTS = [500, 2_000, 10_000];
 /** Time after which a bridge counts as one that works. */
 const STEADY = 60_000;
+/** Columns beside a widget. */
+const MARGIN = 2;
 /** Events that are kept until the bridge says whether to record the turn that has just begun. */
 const KEPT = 256;
 
@@ -108,7 +110,7 @@ export default function piw(pi: ExtensionAPI) {
 			glue: GLUE,
 			sessionId: ctx.sessionManager.getSessionId(),
 			cwd: ctx.cwd,
-			columns: columns(),
+			columns: columns() - MARGIN,
 			queued: [...memory.queued],
 			turn: memory.turn,
 		});
@@ -204,7 +206,7 @@ export default function piw(pi: ExtensionAPI) {
 				break;
 			}
 			case "widget":
-				ctx.ui.setWidget("piw", message.lines.length ? message.lines.map((line: string) => clip(line, columns())) : undefined);
+				ctx.ui.setWidget("piw", message.lines.length ? message.lines : undefined);
 				break;
 			case "status":
 				ctx.ui.setStatus("piw", message.text ?? undefined);
@@ -298,7 +300,7 @@ export default function piw(pi: ExtensionAPI) {
 	// --- What happens in Pi -----------------------------------------------------------------------------------------
 
 	function resized() {
-		tell({ type: "columns", columns: columns() });
+		tell({ type: "columns", columns: columns() - MARGIN });
 	}
 
 	pi.on("session_start", (event, context) => {

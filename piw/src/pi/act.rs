@@ -29,6 +29,8 @@ use crate::text;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes above which values are uploaded instead of travelling in the request.
 const INLINE: usize = 256 * 1024;
+/// Name of the text that a choice of a decision may take.
+const INPUT: &str = "input";
 /// Lines of a list that are said.
 const LISTED: usize = 60;
 
@@ -464,15 +466,11 @@ impl Desk {
     }
 
     async fn decide(&self, request: &SessionInteraction, given: Option<String>) -> Said {
-        let contract = self.contract(request).await?;
+        let (contract, digest) = self.contract(request).await?;
         let choices = choices(&contract);
         if choices.is_empty() {
             return Err("the decision names no choices; answer it with: piw answer".into());
         }
-        let digest = contract
-            .get("digest")
-            .and_then(Value::as_str)
-            .ok_or("the decision has no digest; answer it with: piw answer")?;
         let title = asked(&contract, &request.node_id);
         let labels: Vec<String> = choices.iter().map(Choice::shown).collect();
         let picked = match given {
@@ -505,7 +503,7 @@ impl Desk {
         let authority = self.authority().await?;
         let answer = DecisionAnswer {
             request_id: request.request_id.clone(),
-            digest: digest.to_owned(),
+            digest,
             choice: choice.value.clone(),
             inputs,
             authority: Some(authority),
@@ -517,10 +515,19 @@ impl Desk {
         })
     }
 
-    /// The whole contract, fetched and verified when it travels as content.
-    async fn contract(&self, request: &SessionInteraction) -> Result<Value, String> {
-        let value = ViewValue::from_wire(&request.contract);
-        let whole = session::value(&self.client, &request.run_id, &value).await;
+    /// The request of a decision and its digest, fetched and verified when it travels as content.
+    async fn contract(&self, request: &SessionInteraction) -> Result<(Value, String), String> {
+        let whole = self.value(request, &request.contract).await?;
+        let digest = whole.get("digest").and_then(Value::as_str);
+        let digest = digest
+            .ok_or("the decision has no digest; answer it with: piw answer")?
+            .to_owned();
+        let subject = whole.get("subject").cloned().unwrap_or_default();
+        Ok((self.value(request, &subject).await?, digest))
+    }
+
+    async fn value(&self, request: &SessionInteraction, value: &Value) -> Result<Value, String> {
+        let whole = session::value(&self.client, &request.run_id, &ViewValue::from_wire(value)).await;
         whole.map_err(|error| explain(&error))
     }
 }
@@ -535,8 +542,8 @@ enum Encoded {
 struct Choice {
     value: String,
     label: String,
-    /// Names of its text inputs, and what to ask for them.
-    inputs: Vec<(String, String)>,
+    /// What to ask for its text, when it takes one.
+    input: Option<String>,
 }
 
 impl Choice {
@@ -549,63 +556,34 @@ impl Choice {
     }
 }
 
-/// The choices of a contract: a list of `{value, label?, inputs?}` or an object of them by value.
-fn choices(contract: &Value) -> Vec<Choice> {
-    let label = |choice: &Value| {
-        let label = choice
-            .get("label")
-            .or_else(|| choice.get("title"))
-            .and_then(Value::as_str);
-        label.unwrap_or_default().to_owned()
-    };
-    let one = |value: &str, choice: &Value| Choice {
-        value: value.to_owned(),
-        label: label(choice),
-        inputs: inputs(choice),
-    };
-    match contract.get("choices") {
-        Some(Value::Object(map)) => map.iter().map(|(value, choice)| one(value, choice)).collect(),
-        Some(Value::Array(list)) => list
-            .iter()
-            .filter_map(|choice| match choice {
-                Value::String(value) => Some(one(value, &Value::Null)),
-                choice => {
-                    let value = choice.get("value").or_else(|| choice.get("id"));
-                    value.and_then(Value::as_str).map(|value| one(value, choice))
-                }
-            })
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn inputs(choice: &Value) -> Vec<(String, String)> {
-    let prompt = |name: &str, input: &Value| {
-        let asked = ["prompt", "label"].iter().find_map(|field| input.get(*field)?.as_str());
-        text::clean(asked.unwrap_or(name)).into_owned()
-    };
-    match choice.get("inputs") {
-        Some(Value::Object(map)) => map
-            .iter()
-            .map(|(name, input)| (name.clone(), prompt(name, input)))
-            .collect(),
-        Some(Value::Array(list)) => list
-            .iter()
-            .filter_map(|input| {
-                let name = input.get("name").and_then(Value::as_str)?;
-                Some((name.to_owned(), prompt(name, input)))
-            })
-            .collect(),
-        _ => Vec::new(),
-    }
+/// The choices of a decision, in their order.
+fn choices(request: &Value) -> Vec<Choice> {
+    let listed = request.get("choices").and_then(Value::as_array);
+    let text = |choice: &Value, field: &str| choice.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let all = listed.into_iter().flatten();
+    all.filter(|choice| choice.get("name").is_some_and(Value::is_string))
+        .map(|choice| Choice {
+            value: text(choice, "name"),
+            label: text(choice, "label"),
+            input: choice.get(INPUT).map(|input| {
+                let prompt = text(input, "label");
+                let asked = if prompt.is_empty() { "Text".to_owned() } else { prompt };
+                let optional = input.get("required") == Some(&Value::Bool(false));
+                text::clean(&asked).into_owned() + if optional { " (may be empty)" } else { "" }
+            }),
+        })
+        .collect()
 }
 
 /// What a decision asks, in a few lines.
 fn asked(contract: &Value, node: &str) -> String {
-    let presentation = contract.get("presentation").unwrap_or(contract);
-    let parts: Vec<String> = ["title", "summary", "body"]
-        .iter()
-        .filter_map(|field| presentation.get(*field)?.as_str())
+    let summary = contract
+        .get("presentation")
+        .and_then(|presentation| presentation.get("summary"));
+    let parts: Vec<String> = [contract.get("title"), summary]
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
         .map(|part| {
             let (lines, _) = text::clean_lines(part, 12);
             lines.join("\n")
@@ -644,21 +622,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_are_read_in_both_forms() {
+    fn choices_are_read_in_their_order() {
         let listed = choices(&json!({"choices": [
-            "no", {"value": "yes", "label": "Publish", "inputs": [{"name": "why", "prompt": "Reason"}]}]}));
-        assert_eq!(listed[0].shown(), "no");
-        assert_eq!(listed[1].shown(), "yes: Publish");
-        assert_eq!(listed[1].inputs, [("why".to_owned(), "Reason".to_owned())]);
-        let mapped = choices(&json!({"choices": {"yes": {"label": "a\u{1b}[2Jb", "inputs": {"why": {}}}}}));
-        assert_eq!(mapped[0].shown(), "yes: a␛[2Jb");
-        assert_eq!(mapped[0].inputs, [("why".to_owned(), "why".to_owned())]);
+            {"name": "no"}, {"name": "yes", "label": "Pub\u{1b}[2Jlish", "input": {"type": "text", "label": "Reason"}},
+            {"name": "later", "input": {"type": "text", "required": false}}, {"label": "nameless"}]}));
+        let shown: Vec<String> = listed.iter().map(Choice::shown).collect();
+        assert_eq!(shown, ["no", "yes: Pub␛[2Jlish", "later"]);
+        let inputs: Vec<Option<&str>> = listed.iter().map(|choice| choice.input.as_deref()).collect();
+        assert_eq!(inputs, [None, Some("Reason"), Some("Text (may be empty)")]);
         assert!(choices(&json!({})).is_empty());
     }
 
     #[test]
     fn a_question_shows_its_presentation() {
-        let contract = json!({"presentation": {"title": "Publish?", "summary": "one\ntwo\u{202e}"}});
+        let contract = json!({"title": "Publish?", "presentation": {"summary": "one\ntwo\u{202e}"}});
         assert_eq!(asked(&contract, "n"), "Publish?\none\ntwo\u{fffd}");
         assert_eq!(asked(&json!({}), "gate"), "Decide gate");
     }

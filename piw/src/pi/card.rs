@@ -24,9 +24,9 @@ fn card(message: &MessageContent, run_id: &str) -> Value {
     let details = &message.details;
     let contract = details.get("contract").unwrap_or(&Value::Null);
     let presentation = details.get("presentation").unwrap_or(&Value::Null);
-    let workflow = field(contract, "workflow").or_else(|| field(presentation, "workflowName"));
-    let title = field(presentation, "runTitle");
-    let node = field(contract, "nodeId").or_else(|| field(presentation, "nodeId"));
+    let workflow = field(contract, "workflow").or_else(|| field(details, "workflowName"));
+    let title = field(presentation, "runTitle").or_else(|| field(details, "runTitle"));
+    let node = field(contract, "nodeId").or_else(|| field(details, "nodeId"));
     let reason: Option<StepReason> = details
         .get("reason")
         .and_then(|reason| serde_json::from_value(reason.clone()).ok());
@@ -51,7 +51,9 @@ fn card(message: &MessageContent, run_id: &str) -> Value {
         _ => {}
     }
     let mut compact = vec![head];
-    compact.extend(field(presentation, "statusDetail").or_else(|| field(presentation, "summary")));
+    let asked = details.get("request").unwrap_or(&Value::Null);
+    let detail = field(presentation, "statusDetail").or_else(|| field(asked, "title"));
+    compact.extend(detail.or_else(|| field(details, "status")));
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -147,6 +149,19 @@ mod tests {
             ])
         );
         assert!(!card.to_string().contains("SECRET"), "a card never holds the prompt");
+    }
+
+    #[test]
+    fn a_result_shows_how_the_run_ended() {
+        let message = MessageContent {
+            custom_type: MessageKind::Terminal.custom_type().into(),
+            content: "whole".into(),
+            display: true,
+            details: json!({"workflowMessageId": "m", "runId": "run-1", "workflowName": "write", "runTitle": null,
+                "status": "completed"}),
+        };
+        let card = with_card(message, "run-1").details["card"].clone();
+        assert_eq!(card["compact"], json!(["■ write", "completed"]));
     }
 
     #[test]
