@@ -492,13 +492,15 @@ impl Desk {
             return Err("nothing was chosen".into());
         };
         let mut inputs = serde_json::Map::new();
-        for (name, prompt) in &choice.inputs {
+        if let Some(prompt) = &choice.input {
             let typed = self
                 .questions
                 .input(prompt.clone())
                 .await
                 .ok_or("nothing was answered")?;
-            inputs.insert(name.clone(), Value::String(typed));
+            if !typed.is_empty() {
+                inputs.insert(INPUT.to_owned(), Value::String(typed));
+            }
         }
         let authority = self.authority().await?;
         let answer = DecisionAnswer {

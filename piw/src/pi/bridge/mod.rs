@@ -140,12 +140,12 @@ pub(crate) fn run(runtime: &tokio::runtime::Runtime, places: Places) -> Result<(
     let (written, writer) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         write(&mut io::stdout().lock(), queue);
-        drop(written.send(()));
+        let _ = written.send(());
     });
     let connector = UnixConnector::new(&places.socket);
     let served = runtime.block_on(serve(lines, out, connector, starter(places)));
     // Whatever is still to be written has no reader when Pi is gone.
-    drop(writer.recv_timeout(FAREWELL));
+    let _ = writer.recv_timeout(FAREWELL);
     served
 }
 

@@ -49,7 +49,7 @@ async fn serve_one(script: Arc<Scripted>, stream: DuplexStream) {
     let mut lines = BufReader::new(reader).lines();
     let mut subscription = String::new();
     while let Ok(Some(line)) = lines.next_line().await {
-        let request = parse_request(format!("{line}\n").as_bytes()).unwrap();
+        let request = parse_request(line.as_bytes()).unwrap();
         let payload: Value = request.payload.decode().unwrap();
         if request.operation == Operation::ViewSessionWatch {
             subscription = payload["subscriptionId"].as_str().unwrap().to_owned();

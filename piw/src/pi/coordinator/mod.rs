@@ -231,6 +231,8 @@ pub(crate) struct Coordinator {
     /// The epoch that the server said is over.
     fenced: Option<u64>,
     delivery: Option<Delivery>,
+    /// Source of the message that was handed over last.
+    given: Option<String>,
     content: Option<(String, MessageContent)>,
     /// Digest of content that is missing or wrong.
     broken: Option<String>,
@@ -264,6 +266,7 @@ impl Coordinator {
             held: None,
             fenced: None,
             delivery: None,
+            given: None,
             content: None,
             broken: None,
             turns: turn.map(Turn::new).into_iter().collect(),
@@ -327,6 +330,9 @@ impl Coordinator {
                 self.dirty = true;
                 if matches!(&self.delivery, Some(Delivery::Asked { message_id: asked }) if *asked == message_id) {
                     self.delivery = None;
+                    if !sent {
+                        self.given = None;
+                    }
                 }
                 if sent && !self.is_queued(&message_id) {
                     self.queued.push((message_id, now));
@@ -487,10 +493,7 @@ impl Coordinator {
                 .last_sent
                 .as_ref()
                 .is_some_and(|sent| sent.source_id == request.request_id);
-            let current = view.workflow_message.as_ref().is_some_and(|message| {
-                message.source_id == request.request_id
-                    && (self.is_queued(&message.workflow_message_id) || self.delivery.is_some())
-            });
+            let current = self.given.as_ref() == Some(&request.request_id);
             (delivered || current).then(|| request.allowed_tools.clone()).flatten()
         });
         Gate {
@@ -673,6 +676,7 @@ impl Coordinator {
             return;
         }
         self.delivery = Some(Delivery::Asked { message_id: id.clone() });
+        self.given = Some(message.source_id.clone());
         self.content = None;
         // The limits of the step hold from its first call on.
         self.guard(effects);
