@@ -100,6 +100,9 @@ pub enum Command {
     /// The workflow server's life
     #[command(subcommand)]
     Server(ServerCommand),
+    /// The extension for Pi: install it, remove it, find out why it does not work
+    #[command(subcommand)]
+    Pi(PiCommand),
     /// Let viewers connect over a WebSocket, on loopback only
     Serve(ServeArgs),
     /// Carry one connection to the server; what `piw --ssh` runs on the other machine
@@ -387,6 +390,20 @@ pub struct LogsArgs {
     pub follow: bool,
 }
 
+/// Commands of the extension for Pi.
+#[derive(Debug, Subcommand)]
+pub enum PiCommand {
+    /// Put the extension where Pi finds it
+    Install(JsonFlag),
+    /// Remove it
+    Uninstall(JsonFlag),
+    /// Check Pi, Node, the extension and the server, and say what to do
+    Doctor(JsonFlag),
+    /// Serve one Pi session; what the extension starts
+    #[command(hide = true)]
+    Bridge,
+}
+
 /// Arguments of `piw serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -482,6 +499,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Types(args) => command::init::types(&args),
         Command::State(command) => command::state::run(&command),
         Command::Server(command) => command::server::run(command),
+        Command::Pi(command) => command::pi::run(&command),
         Command::Serve(args) => command::relay::serve(&args),
         Command::Relay(args) => command::relay::stdio(&args),
         Command::Themes(args) => command::themes::run(&args),

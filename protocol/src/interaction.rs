@@ -57,6 +57,22 @@ pub struct SessionView {
     pub open_workflow_turn: Option<WorkflowTurn>,
 }
 
+impl SessionView {
+    /// Checks that this is the view of a session in this version.
+    ///
+    /// # Errors
+    /// A sentence that names what it is not.
+    pub fn check(&self, session_id: &str) -> Result<(), String> {
+        if self.schema != SESSION_VIEW_SCHEMA {
+            return Err(format!("schema {:?}, expected {SESSION_VIEW_SCHEMA:?}", self.schema));
+        }
+        if self.session_id != session_id {
+            return Err(format!("session {:?}, expected {session_id:?}", self.session_id));
+        }
+        Ok(())
+    }
+}
+
 /// A run as a session sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

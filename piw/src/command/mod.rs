@@ -10,6 +10,7 @@ pub mod input;
 pub mod internal;
 pub mod keys;
 pub mod output;
+pub mod pi;
 pub mod ps;
 pub mod relay;
 pub mod run;

@@ -12,7 +12,10 @@ use crate::content::{ContentAssembler, ContentError, MAX_CONTENT, Verified};
 use crate::effect::{EffectList, EffectListReport, EffectReceipt, EffectResolve};
 use crate::envelope::{EventKind, Outcome, Response};
 use crate::frame::FrameError;
-use crate::interaction::DecisionAnswer;
+use crate::interaction::{
+    self, BranchReport, ClearTerminal, DecisionAnswer, InteractionAssistant, InteractionReceipt, InteractionSubmit,
+    InteractionUpdate, SessionView, SessionWindow, TURN_RECEIPT_SCHEMA, TurnReceipt, TurnReport,
+};
 use crate::maintenance::{
     StateBackup, StateBackupReport, StatePrune, StatePruneReport, StateStatusReport, StateVerifyReport,
 };
@@ -28,6 +31,9 @@ use crate::view::{ArtifactRef, CONTENT_CHUNK, ContentChunk, RunListPage, RunPage
 pub type RunWatch = Watch<RunView>;
 /// A watched window of the run list.
 pub type RunsWatch = Watch<RunListPage>;
+
+/// A watched Pi session.
+pub type SessionWatch = Watch<SessionView>;
 
 /// A call that was carried out.
 #[derive(Debug, Clone, PartialEq)]
@@ -375,6 +381,7 @@ impl Client {
             unwatch: Operation::ViewRunsUnwatch,
             event: EventKind::Runs,
             run_id: None,
+            subject: None,
             payload,
         };
         Ok(self.watch(id, spec))
@@ -390,9 +397,123 @@ impl Client {
             unwatch: Operation::ViewRunUnwatch,
             event: EventKind::RunSnapshot,
             run_id: Some(run_id.to_owned()),
+            subject: Some(run_id.to_owned()),
             payload,
         };
         self.watch(id, spec)
+    }
+
+    /// `view.session.watch`: keeps the view of a Pi session current and makes this client its coordinator, on every
+    /// connection anew and with a greater epoch each time.
+    #[must_use]
+    pub fn watch_session(&self, session_id: &str) -> SessionWatch {
+        let id = uuid::Uuid::new_v4().to_string();
+        let payload = payload(&interaction::SessionWatch {
+            subscription_id: id.clone(),
+            session_id: session_id.to_owned(),
+        });
+        let spec = SubscriptionSpec {
+            watch: Operation::ViewSessionWatch,
+            unwatch: Operation::ViewSessionUnwatch,
+            event: EventKind::SessionSnapshot,
+            run_id: None,
+            subject: Some(session_id.to_owned()),
+            payload: payload.expect("an object of two texts has a canonical form"),
+        };
+        self.watch(id, spec)
+    }
+
+    /// `view.session.window`: moves the node window of a watched session; `None` lets it follow the working node. It is as
+    /// short-lived as the connection.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn session_window(&self, watch_id: &str, cursor: Option<u64>) -> Result<(), ClientError> {
+        let window = SessionWindow {
+            subscription_id: watch_id.to_owned(),
+            cursor,
+        };
+        let done: Done<Value> = self.call(Call::new(Operation::ViewSessionWindow, &window)?).await?;
+        drop(done);
+        Ok(())
+    }
+
+    /// `workflowMessage.reportBranch`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn report_branch(&self, report: &BranchReport) -> Result<(), ClientError> {
+        let call = Call::new(Operation::WorkflowMessageReportBranch, report)?;
+        let done: Done<Value> = self.call(call).await?;
+        drop(done);
+        Ok(())
+    }
+
+    /// `workflowTurn.report`.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`ClientError::BadAnswer`] when the receipt is of another schema.
+    pub async fn report_turn(&self, report: &TurnReport) -> Result<TurnReceipt, ClientError> {
+        let call = Call::new(Operation::WorkflowTurnReport, report)?.run(&report.run_id);
+        let receipt: TurnReceipt = self.read(call).await?;
+        let problem = format!("schema {:?}, expected {TURN_RECEIPT_SCHEMA:?}", receipt.schema);
+        let same = receipt.schema == TURN_RECEIPT_SCHEMA;
+        expect(Operation::WorkflowTurnReport, if same { Ok(()) } else { Err(problem) })?;
+        Ok(receipt)
+    }
+
+    /// `sessionView.clearTerminal`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn clear_terminal(&self, clear: &ClearTerminal) -> Result<(), ClientError> {
+        let done: Done<Value> = self
+            .call(Call::new(Operation::SessionViewClearTerminal, clear)?)
+            .await?;
+        drop(done);
+        Ok(())
+    }
+
+    /// `interaction.submit`; `key` is the id of the tool call. The answer comes when the submission is decided.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn submit(&self, submit: &InteractionSubmit, key: &str) -> Result<InteractionReceipt, ClientError> {
+        self.read(Call::new(Operation::InteractionSubmit, submit)?.key(key))
+            .await
+    }
+
+    /// `interaction.assistant`; `key` names the message.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn assistant(
+        &self,
+        message: &InteractionAssistant,
+        key: &str,
+    ) -> Result<InteractionReceipt, ClientError> {
+        self.read(Call::new(Operation::InteractionAssistant, message)?.key(key))
+            .await
+    }
+
+    /// `interaction.update`; `key` is the id of the tool call.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn interaction_update(&self, update: &InteractionUpdate, key: &str) -> Result<(), ClientError> {
+        let done: Done<Value> = self
+            .call(Call::new(Operation::InteractionUpdate, update)?.key(key))
+            .await?;
+        drop(done);
+        Ok(())
+    }
+
+    /// `decision.answer`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn decision_answer(&self, answer: &DecisionAnswer) -> Result<Done<RunReceipt>, ClientError> {
+        self.call(Call::new(Operation::DecisionAnswer, answer)?).await
     }
 
     async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {

@@ -38,7 +38,7 @@ use crate::canonical::CanonicalJson;
 use crate::envelope::Response;
 use crate::ops::Operation;
 
-pub use calls::{Done, RunRef, RunWatch, RunsWatch};
+pub use calls::{Done, RunRef, RunWatch, RunsWatch, SessionWatch};
 pub use connector::{Connector, UnixConnector};
 #[cfg(feature = "websocket")]
 pub use connector::{RelayUrl, UrlError, WebSocketConnector, WebSocketFrames};
@@ -189,13 +189,13 @@ impl Client {
 
     fn watch<T: View>(&self, id: String, spec: SubscriptionSpec) -> Watch<T> {
         let (publish, shown) = watch::channel(Shown::opening());
-        let run_id = spec.run_id.clone();
+        let subject = spec.subject.clone();
         // A client that has ended drops `publish`, which the watch reports as closed.
         drop(self.commands.send(Command::Watch {
             id: id.clone(),
             spec,
             shown: publish,
         }));
-        Watch::new(id, run_id, shown, self.commands.clone())
+        Watch::new(id, subject, shown, self.commands.clone())
     }
 }

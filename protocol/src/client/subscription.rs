@@ -12,6 +12,7 @@ use super::options::ClientOptions;
 use super::state::{Freshness, Retry};
 use crate::canonical::CanonicalJson;
 use crate::envelope::EventKind;
+use crate::interaction::SessionView;
 use crate::ops::{Operation, OperationError};
 use crate::view::{RunListPage, RunView};
 
@@ -22,6 +23,8 @@ pub(super) struct SubscriptionSpec {
     pub(super) unwatch: Operation,
     pub(super) event: EventKind,
     pub(super) run_id: Option<String>,
+    /// What its views must be of: a run or a session.
+    pub(super) subject: Option<String>,
     pub(super) payload: CanonicalJson,
 }
 
@@ -157,16 +160,22 @@ impl Subscription {
 
 /// A view that can be watched.
 pub trait View: DeserializeOwned {
-    /// Checks that this is the view that was subscribed to.
+    /// Checks that this is the view that was subscribed to: of which run, or of which session.
     ///
     /// # Errors
     /// A sentence that names what it is not.
-    fn check(&self, run_id: Option<&str>) -> Result<(), String>;
+    fn check(&self, subject: Option<&str>) -> Result<(), String>;
 }
 
 impl View for RunView {
-    fn check(&self, run_id: Option<&str>) -> Result<(), String> {
-        Self::check(self, run_id.unwrap_or_default())
+    fn check(&self, subject: Option<&str>) -> Result<(), String> {
+        Self::check(self, subject.unwrap_or_default())
+    }
+}
+
+impl View for SessionView {
+    fn check(&self, subject: Option<&str>) -> Result<(), String> {
+        Self::check(self, subject.unwrap_or_default())
     }
 }
 
@@ -182,7 +191,7 @@ impl View for RunListPage {
 #[derive(Debug)]
 pub struct Watch<T> {
     id: String,
-    run_id: Option<String>,
+    subject: Option<String>,
     shown: watch::Receiver<Shown>,
     commands: mpsc::UnboundedSender<Command>,
     view: Option<Arc<T>>,
@@ -195,13 +204,13 @@ pub struct Watch<T> {
 impl<T: View> Watch<T> {
     pub(super) fn new(
         id: String,
-        run_id: Option<String>,
+        subject: Option<String>,
         shown: watch::Receiver<Shown>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
         Self {
             id,
-            run_id,
+            subject,
             shown,
             commands,
             view: None,
@@ -229,7 +238,7 @@ impl<T: View> Watch<T> {
             let view: T = payload
                 .decode()
                 .map_err(|error| ClientError::BadView(error.to_string()))?;
-            view.check(self.run_id.as_deref()).map_err(ClientError::BadView)?;
+            view.check(self.subject.as_deref()).map_err(ClientError::BadView)?;
             self.view = Some(Arc::new(view));
             self.readable = true;
         }
@@ -258,6 +267,12 @@ impl<T: View> Watch<T> {
                 Freshness::Stopped(error) => return Err(error.clone()),
             }
         }
+    }
+
+    /// The subscription's id: what requests about the subscription itself name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// The last good view, however old.
