@@ -86,11 +86,11 @@ impl Coordinator {
             if message["type"] == "response" && message["requestId"] == id.as_str() {
                 return message;
             }
-            self.keep(message);
+            self.keep(&message);
         }
     }
 
-    fn keep(&mut self, message: Value) {
+    fn keep(&mut self, message: &Value) {
         if message["event"] == "session_snapshot" {
             self.view = message["payload"].clone();
         }
@@ -101,7 +101,7 @@ impl Coordinator {
         while !wanted(&self.view) {
             let message = self.line();
             assert_ne!(message["event"], "unavailable", "{what}: {message}");
-            self.keep(message);
+            self.keep(&message);
         }
         self.view.clone()
     }

@@ -319,8 +319,8 @@ pub(crate) fn parse_place(args: &str) -> Result<Place, String> {
 mod tests {
     use super::*;
 
-    fn parse(input: Value) -> Result<Action, String> {
-        parse_tool(&input, Some("q1"))
+    fn parse(input: &Value) -> Result<Action, String> {
+        parse_tool(input, Some("q1"))
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(offered, WORDS.iter().map(|word| word.name).collect::<Vec<_>>());
         for word in WORDS {
             let example = word.example.replace("<JSON>", "{\"a\":1}");
-            let parsed = parse(serde_json::from_str(&example).unwrap());
+            let parsed = parse(&serde_json::from_str(&example).unwrap());
             assert!(parsed.is_ok(), "{example}: {parsed:?}");
         }
     }
@@ -343,21 +343,21 @@ mod tests {
     #[test]
     fn submissions_and_starts_are_read() {
         assert_eq!(
-            parse(json!({"action": "submit", "request": "q1", "output": null})),
+            parse(&json!({"action": "submit", "request": "q1", "output": null})),
             Ok(Action::Submit {
                 request: "q1".into(),
                 output: Value::Null
             })
         );
         assert_eq!(
-            parse(json!({"action": "start", "workflow": "fix"})),
+            parse(&json!({"action": "start", "workflow": "fix"})),
             Ok(Action::Start {
                 workflow: "fix".into(),
                 input: json!({})
             })
         );
         assert_eq!(
-            parse(json!({"action": "status", "run": "r"})),
+            parse(&json!({"action": "status", "run": "r"})),
             Ok(Action::Status(Some("r".into())))
         );
     }
@@ -391,7 +391,7 @@ mod tests {
             ),
             (json!({"action": "answer"}), "\"answer\" needs \"answer\""),
         ] {
-            let error = parse(input.clone()).unwrap_err();
+            let error = parse(&input).unwrap_err();
             assert!(error.contains(said), "{input}: {error}");
         }
     }

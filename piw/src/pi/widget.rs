@@ -257,6 +257,7 @@ mod tests {
             seq: 1,
             at: NOW.into(),
             estimate: None,
+            rate: None,
         }];
         assert_eq!(
             lines(&shown, false, 80, NOW),

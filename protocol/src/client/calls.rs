@@ -508,14 +508,6 @@ impl Client {
         Ok(())
     }
 
-    /// `decision.answer`.
-    ///
-    /// # Errors
-    /// As [`Client::call`].
-    pub async fn decision_answer(&self, answer: &DecisionAnswer) -> Result<Done<RunReceipt>, ClientError> {
-        self.call(Call::new(Operation::DecisionAnswer, answer)?).await
-    }
-
     async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         self.call(call).await.map(|done| done.receipt)
     }

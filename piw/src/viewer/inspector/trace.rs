@@ -24,7 +24,10 @@ pub fn build(rows: &mut Rows<'_>, scope: Scope) {
 /// The scopes, the chosen one marked; Enter or a click goes to the next one.
 fn scopes(rows: &mut Rows<'_>, chosen: Scope) {
     let theme = rows.theme;
-    let key = rows.hints.scope().map(|key| Span::styled(format!("{key} "), theme.key()));
+    let key = rows
+        .hints
+        .scope()
+        .map(|key| Span::styled(format!("{key} "), theme.key()));
     let mut spans = Vec::from_iter(key);
     for scope in Scope::ALL {
         let (mark, style) = match (scope == chosen, theme.ascii) {

@@ -174,11 +174,11 @@ fn the_trace_shows_the_run_then_what_led_here_then_one_attempt() {
     stage.press("v");
     served.answer(&mut stage);
     let frame = stage.frame();
-    line(&frame, "step 2, classify: events 4 – 5  < > pages");
+    line(&frame, "step 2, classify: events 4 – 5");
     assert_eq!(frame.matches("node.finished").count(), 1, "{frame}");
     stage.press("[");
     served.answer(&mut stage);
-    line(&stage.frame(), "step 1, inspect: events 2 – 3  < > pages");
+    line(&stage.frame(), "step 1, inspect: events 2 – 3");
     stage.press("v");
     line(&stage.frame(), "v ● whole run");
 }
@@ -239,13 +239,13 @@ fn the_scope_is_of_the_attempt_whose_row_was_chosen() {
     stage.press("1 g");
     stage.press("3 v v");
     served.answer(&mut stage);
-    line(&stage.frame(), "step 1, inspect: events 2 – 3  < > pages");
+    line(&stage.frame(), "step 1, inspect: events 2 – 3");
     // A node of the graph: its newest attempt.
     let graph = stage.model.run.as_ref().unwrap().graph.clone().unwrap();
     stage.model.graph.selected = graph.node("classify");
     stage.send(Message::Tick(stage.model.now + 1_000));
     served.answer(&mut stage);
-    line(&stage.frame(), "step 7, classify: events 14 – 15  < > pages");
+    line(&stage.frame(), "step 7, classify: events 14 – 15");
     stage.model.graph.selected = graph.node("abandon");
     stage.send(Message::Tick(stage.model.now + 1_000));
     line(&stage.frame(), "No attempt is selected.");

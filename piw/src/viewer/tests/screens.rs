@@ -49,10 +49,10 @@ const SCREENS: &[(&str, Make)] = &[
     ("parked", parked),
     ("timed_out", |size| with_status(size, "timed_out", &["restart"])),
     ("cancelled", |size| with_status(size, "cancelled", &["restart"])),
-    ("talk_live", |size| talk(size, conversation::writing(), "recording")),
-    ("talk_settled", |size| talk(size, SessionFixture::new(3), "complete")),
+    ("talk_live", |size| talk(size, &conversation::writing(), "recording")),
+    ("talk_settled", |size| talk(size, &SessionFixture::new(3), "complete")),
     ("talk_opened", |size| {
-        let mut stage = after(talk(size, SessionFixture::new(1), "complete"), "Z g");
+        let mut stage = after(talk(size, &SessionFixture::new(1), "complete"), "Z g");
         for part in ["▸ thinking", "▸ called read"] {
             stage.down_to(part);
             stage.press("enter");
@@ -60,14 +60,14 @@ const SCREENS: &[(&str, Make)] = &[
         stage
     }),
     ("talk_raw", |size| {
-        let mut stage = after(talk(size, SessionFixture::new(1), "complete"), "Z g");
+        let mut stage = after(talk(size, &SessionFixture::new(1), "complete"), "Z g");
         stage.down_to("▌ result read");
         stage.press("enter");
         stage
     }),
     ("talk_historic", |size| {
         let session = conversation::writing();
-        let mut stage = talk(size, conversation::writing(), "recording");
+        let mut stage = talk(size, &conversation::writing(), "recording");
         // Into the first message.
         for _ in 0..200 {
             if stage.model.run.as_ref().unwrap().cursor == Some(3) {
@@ -79,9 +79,9 @@ const SCREENS: &[(&str, Make)] = &[
         stage
     }),
     ("talk_none", |size| after(running(size), "tab tab 4")),
-    ("talk_not_yet", |size| talk(size, SessionFixture::new(0), "none")),
+    ("talk_not_yet", |size| talk(size, &SessionFixture::new(0), "none")),
     ("capture_failed", |size| {
-        after(talk(size, SessionFixture::new(1), "failed"), "g")
+        after(talk(size, &SessionFixture::new(1), "failed"), "g")
     }),
     ("replay", |size| {
         let mut stage = running(size);
@@ -171,7 +171,7 @@ fn parked(size: (u16, u16)) -> Stage {
 }
 
 /// A recorded session in the Conversation tab.
-fn talk(size: (u16, u16), session: SessionFixture, capture: &str) -> Stage {
+fn talk(size: (u16, u16), session: &SessionFixture, capture: &str) -> Stage {
     let view = conversation::with(session.view(256, 64, capture));
     let mut stage = Stage::new(size, None);
     stage.runs(40);
