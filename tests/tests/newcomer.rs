@@ -115,7 +115,7 @@ fn with_keys(home: &Home) {
     story.sees("Import of the orders");
     // To the graph, then to the newest step of the node that the run stopped at.
     story.0.send(b"\r");
-    story.sees("inspect");
+    story.sees("✗ load");
     story.0.send(b"\r");
     story.sees("exited with code 3");
     story.sees("fatal: column 4 has no date in any row");

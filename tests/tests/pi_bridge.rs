@@ -170,6 +170,19 @@ fn run_id(home: &Home) -> String {
     })
 }
 
+/// Waits until Pi reads its keyboard: it draws its editor before, and loses what is typed then.
+fn listens(terminal: &mut Terminal) {
+    let mut typed = 0;
+    while !terminal.screen().contains('?') {
+        assert!(typed < 100, "Pi reads nothing: {}", terminal.screen());
+        terminal.send(b"?");
+        typed += 1;
+        terminal.settle();
+    }
+    terminal.send(&b"\x7f".repeat(typed));
+    terminal.wait("the editor is empty", |screen| !screen.contains('?'));
+}
+
 #[test]
 fn a_workflow_goes_through_a_narrow_terminal_of_pi() {
     let model = Model::new(worker);
@@ -177,7 +190,17 @@ fn a_workflow_goes_through_a_narrow_terminal_of_pi() {
     home.workflow("write", WRITE);
     let mut terminal = Terminal::run(Terminal::script(&home, "exec pi -na"), 40, 40);
     terminal.wait("pi is ready", |screen| screen.contains("scripted"));
-    terminal.send(b"/workflow write tests that last\r");
+    listens(&mut terminal);
+    terminal.send(b"/workflow write tests that last");
+    // Pi takes no command while it says that its startup is still in progress.
+    wait::until("the command is taken", || {
+        terminal.settle();
+        let kept = terminal.screen().contains("/workflow write");
+        if kept {
+            terminal.send(b"\r");
+        }
+        (!kept).then_some(())
+    });
     let run = run_id(&home);
     let view = home.wait_for_end(&run);
     assert_eq!(view["display"]["status"], "completed", "{view}");

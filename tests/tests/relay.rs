@@ -101,8 +101,8 @@ fn a_new_token_is_told_to_a_viewer_that_has_the_old_one() {
     let run_id = chain(&home);
     let served = Served::start(&home);
     let (address, url) = (served.address().to_owned(), served.url.clone());
-    let mut viewer = Terminal::start(&home, &[&run_id, "--connect", &url], 40, 140);
-    viewer.wait_for("live");
+    let mut viewer = Terminal::start(&home, &[&run_id, "--connect", &url], 40, 180);
+    viewer.wait_for("latest");
     drop(served);
     fs::remove_file(home.state().join("server/relay.token")).unwrap();
     let _served = Served::start_on(&home, &address);

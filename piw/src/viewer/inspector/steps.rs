@@ -198,10 +198,23 @@ fn details<'a>(rows: &mut Rows<'a>, key: &str, view: &'a StepView) {
             rows.value(INDENT, &format!("{key}/{name}"), name, &value);
         }
     }
-    for (name, value) in [("reply", &step.assistant_message), ("conversation", &step.conversation)] {
-        if let Some(value) = value {
-            rows.json(INDENT, &format!("{key}/{name}"), name, value, 0);
+    match &step.assistant_message {
+        // A model writes Markdown, however short.
+        Some(Value::String(text)) => {
+            let head = vec![
+                Span::raw(" ".repeat(INDENT)),
+                Span::styled("  reply", rows.theme.label()),
+            ];
+            let from = rows.rows.len();
+            rows.push(head, None);
+            rows.markdown(INDENT + 4, &format!("{key}/reply"), text);
+            rows.stands_for(from, "reply", || Whole::Text(text.clone()));
         }
+        Some(value) => rows.json(INDENT, &format!("{key}/reply"), "reply", value, 0),
+        None => {}
+    }
+    if let Some(value) = &step.conversation {
+        rows.json(INDENT, &format!("{key}/conversation"), "conversation", value, 0);
     }
 }
 

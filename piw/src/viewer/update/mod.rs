@@ -29,19 +29,13 @@ use super::theme::Appearance;
 /// Applies a message.
 pub fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     let mut effects = match message {
-        // Time alone changes little: what it does change says so.
         Message::Tick(now) => tick(model, now),
-        message => {
-            let effects = match message {
-                Message::Terminal(event) => terminal(model, event),
-                data => data::take(model, data),
-            };
-            if model.dirty {
-                model.inspector.forget();
-            }
-            effects
-        }
+        Message::Terminal(event) => terminal(model, event),
+        data => data::take(model, data),
     };
+    if model.dirty {
+        model.inspector.forget();
+    }
     effects.extend(settle(model));
     effects
 }
@@ -108,7 +102,6 @@ fn tick(model: &mut Model, now: i64) -> Vec<Effect> {
     let clock = model.run.as_ref().is_some_and(Run::has_clock) || model.browser.has_clock(model.browser_rows());
     if clock && second {
         model.dirty = true;
-        model.inspector.forget();
         if let Some(run) = &mut model.run {
             run.refresh(now);
         }

@@ -125,6 +125,10 @@ async fn a_client_that_is_not_let_in_is_blocked_at_once_and_knocks_slowly() {
     assert!(now - then >= Duration::from_secs(11), "{:?}", now - then);
     server.refuse(false);
     let _peer = server.greet().await;
+    states
+        .wait_for(|state| matches!(state, ConnectionState::Connected { .. }))
+        .await
+        .unwrap();
     client.ready().await.unwrap();
 }
 
