@@ -54,8 +54,8 @@ pub const POINTS: &[Point] = &[
     point("state::after_reply", "every caller of the group has its answer"),
     point("state::message_stored", "a workflow message is written beside what caused it, nothing is committed"),
     point("state::sources_cancelled", "a run ended: its messages are cancelled and its turn is lost, nothing is committed"),
-    point("state::turn_ended", "a turn is ended, what follows from it is not written, nothing is committed"),
-    point("state::branch_reported", "a branch report is applied, nothing is committed"),
+    asking("state::turn_ended", "a turn is ended, what follows from it is not written, nothing is committed"),
+    asking("state::branch_reported", "a branch report is applied, nothing is committed"),
     point("state::session_events", "a recorded batch's events, entries and checkpoints are written, its segment's counter is not"),
     // A server's life.
     point("server::locked", "the lock is held, its record is not written"),
