@@ -27,6 +27,7 @@ use super::fixtures::{self, RunFixture, here};
 use super::hosts::{HostId, Hosts};
 use super::message::{Effect, Message};
 use super::model::Model;
+use super::popup::Popup;
 use super::theme::Theme;
 use super::update::update;
 
@@ -524,6 +525,27 @@ fn the_way_out_is_always_named() {
             assert!(last.contains("7 steps"), "{width}: {last}");
         }
     }
+}
+
+#[test]
+fn page_keys_scroll_the_help_and_others_close_it() {
+    let mut stage = Stage::new((120, 40), None);
+    stage.runs(3);
+    let top = |stage: &Stage| match stage.model.popup {
+        Some(Popup::Help { top, .. }) => Some(top),
+        _ => None,
+    };
+    let press =
+        |stage: &mut Stage, code| stage.send(Message::Terminal(Event::Key(KeyEvent::new(code, KeyModifiers::NONE))));
+    stage.press("?");
+    assert_eq!(top(&stage), Some(0));
+    press(&mut stage, KeyCode::PageDown);
+    stage.press("down");
+    assert_eq!(top(&stage), Some(11));
+    press(&mut stage, KeyCode::PageUp);
+    assert_eq!(top(&stage), Some(1));
+    stage.press("x");
+    assert_eq!(top(&stage), None);
 }
 
 #[test]

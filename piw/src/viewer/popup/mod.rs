@@ -23,6 +23,9 @@ use super::theme::Theme;
 use super::widgets;
 use crate::text::{clean, pad, width, wrap};
 
+/// Lines that a page key scrolls the help by: less than the help shows on the smallest screen.
+const HELP_PAGE: usize = 10;
+
 /// What is open.
 #[derive(Debug, Clone)]
 pub enum Popup {
@@ -151,6 +154,14 @@ impl Popup {
                 }
                 KeyCode::Up | KeyCode::Char('k') => {
                     *top = top.saturating_sub(1);
+                    Reply::Stay
+                }
+                KeyCode::PageDown => {
+                    *top = (*top + HELP_PAGE).min(ENTRIES.len());
+                    Reply::Stay
+                }
+                KeyCode::PageUp => {
+                    *top = top.saturating_sub(HELP_PAGE);
                     Reply::Stay
                 }
                 _ => Reply::Close,
