@@ -205,14 +205,6 @@ fn a_workflow_goes_through_a_narrow_terminal_of_pi() {
     let view = home.wait_for_end(&run);
     assert_eq!(view["display"]["status"], "completed", "{view}");
     assert_eq!(view["state"]["finalOutput"], "very durable tests");
-    wait::until("the conversation of both steps is recorded", || {
-        let session = home.show(&run)["session"].clone();
-        let entries = serde_json::to_string(&session["entryPage"]["items"]).ok()?;
-        ["Write about", "text must be a string", "very durable tests"]
-            .iter()
-            .all(|said| entries.contains(said))
-            .then_some(())
-    });
     terminal.wait("the result arrives", |screen| screen.contains("■"));
     terminal.wait("the model has seen the result", |_| {
         model
